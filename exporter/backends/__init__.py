@@ -1,0 +1,1 @@
+"""One module per source; each fetches raw groups and knows no metric name."""

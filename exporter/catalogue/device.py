@@ -1,0 +1,5 @@
+"""Entries: device."""
+
+from exporter.catalogue.schema import Metric
+
+METRICS: tuple[Metric, ...] = ()

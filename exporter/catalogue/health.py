@@ -1,0 +1,5 @@
+"""Entries: health."""
+
+from exporter.catalogue.schema import Metric
+
+METRICS: tuple[Metric, ...] = ()

@@ -1,0 +1,5 @@
+"""Entries: meta."""
+
+from exporter.catalogue.schema import Metric
+
+METRICS: tuple[Metric, ...] = ()

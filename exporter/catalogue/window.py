@@ -1,0 +1,5 @@
+"""Entries: window."""
+
+from exporter.catalogue.schema import Metric
+
+METRICS: tuple[Metric, ...] = ()

@@ -1,0 +1,1 @@
+"""The verbs that look and report: one small module each."""

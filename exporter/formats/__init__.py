@@ -1,0 +1,1 @@
+"""Pure decoders: bytes in, plain values out. No file is opened here."""

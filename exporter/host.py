@@ -1,0 +1,131 @@
+"""The door to the operating system: file roots, clocks. Child processes are in ``child``.
+
+Every file of /sys, /proc and debugfs is read through a ``Root``, so that a captured tree elsewhere, or a
+replayed one, is read by the same code as the live one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import time
+
+from exporter.model import Reason
+
+READ_LIMIT = 64 * 1024
+
+_REASONS = {
+    errno.ENOENT: Reason.UNSUPPORTED,
+    errno.ENOTDIR: Reason.UNSUPPORTED,
+    errno.EINVAL: Reason.UNSUPPORTED,
+    errno.EOPNOTSUPP: Reason.UNSUPPORTED,
+    524: Reason.UNSUPPORTED,  # ENOTSUPP, the kernel's own, which leaks out of some drivers
+    errno.EACCES: Reason.DENIED,
+    errno.EPERM: Reason.DENIED,
+    errno.EBUSY: Reason.BUSY,
+    errno.EAGAIN: Reason.BUSY,
+    errno.EIO: Reason.BUSY,
+    errno.ETIME: Reason.TIMEOUT,
+    errno.ETIMEDOUT: Reason.TIMEOUT,
+    errno.ENODEV: Reason.GONE,
+    errno.EISDIR: Reason.MALFORMED,
+    errno.ELOOP: Reason.MALFORMED,
+}
+
+
+def reason_of(error: OSError) -> Reason:
+    """What a failed read means for the reading that wanted it."""
+    return _REASONS.get(error.errno or 0, Reason.MALFORMED)
+
+
+class Root:
+    """One mounted tree (``/sys``, ``/proc``), or a captured copy of it anywhere.
+
+    Paths are relative to the tree. Links are resolved textually inside the tree, so that an absolute link
+    in a capture cannot lead out of it; a small regular file holding a relative path counts as a link, as
+    archives without links write them.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+
+    def read(self, rel: str, limit: int = READ_LIMIT) -> bytes:
+        """The whole file in one read from offset 0; raises OSError."""
+        fd = os.open(self._at(rel), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.read(fd, limit)
+        finally:
+            os.close(fd)
+
+    def text(self, rel: str) -> str | None:
+        """The file's text, stripped; None where it cannot be read or is empty."""
+        try:
+            return self.read(rel).strip(b"\0 \t\r\n").decode("utf-8", "replace") or None
+        except OSError:
+            return None
+
+    def listdir(self, rel: str) -> list[str]:
+        """Names in a folder, sorted; empty where it cannot be listed."""
+        try:
+            return sorted(os.listdir(self._at(rel)))
+        except OSError:
+            return []
+
+    def exists(self, rel: str) -> bool:
+        return os.path.exists(self._at(rel))
+
+    def resolve(self, rel: str) -> str:
+        """``rel`` with every link on the way followed, still relative to the tree."""
+        parts = rel.strip("/").split("/")
+        done: list[str] = []
+        hops = 0
+        while parts:
+            part = parts.pop(0)
+            if part in ("", "."):
+                continue
+            if part == "..":
+                if done:
+                    done.pop()
+                continue
+            target = self._link("/".join((*done, part)))
+            if target is None:
+                done.append(part)
+                continue
+            hops += 1
+            if hops > 40:
+                raise OSError(errno.ELOOP, "too many links", rel)
+            if target.startswith("/"):
+                done = []
+                target = posixpath.relpath(target, self.path) if target.startswith(self.path + "/") else target
+            parts = target.split("/") + parts
+        return "/".join(done)
+
+    def _link(self, rel: str) -> str | None:
+        full = os.path.join(self.path, rel)
+        try:
+            return os.readlink(full)
+        except OSError:
+            pass
+        if rel.startswith("class/drm/") or rel.endswith(("/device", "/driver")):
+            try:
+                if os.path.isfile(full) and os.path.getsize(full) < 512:
+                    with open(full, encoding="utf-8") as f:
+                        text = f.read().strip()
+                    return text if text.startswith("../") and "\n" not in text else None
+            except (OSError, UnicodeDecodeError):
+                pass
+        return None
+
+    def _at(self, rel: str) -> str:
+        return f"{self.path}/{rel}"
+
+
+class Clock:
+    """Wall and monotonic time in seconds; one instance is handed to whoever needs time."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()

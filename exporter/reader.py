@@ -1,0 +1,1 @@
+"""The reader child: owns one backend, answers ``poll`` requests. Imports nothing of the web."""

@@ -1,0 +1,1 @@
+"""Profiling windows: from files to results, and what is kept of them."""
