@@ -1,0 +1,39 @@
+"""Configuration: one typed model; YAML file, environment and flags; reload."""
+
+from exporter.config.durations import format_duration, parse_duration
+from exporter.config.load import Loaded, load, state_directory
+from exporter.config.reload import dump, merge_reload, restart_required, schema
+from exporter.config.settings import (
+    BottleneckSection,
+    Config,
+    DevicesSection,
+    KernelsSection,
+    LogSection,
+    PathSection,
+    PollSection,
+    SeriesSection,
+    WebSection,
+    WindowsSection,
+)
+
+__all__ = [
+    "BottleneckSection",
+    "Config",
+    "DevicesSection",
+    "KernelsSection",
+    "Loaded",
+    "LogSection",
+    "PathSection",
+    "PollSection",
+    "SeriesSection",
+    "WebSection",
+    "WindowsSection",
+    "dump",
+    "format_duration",
+    "load",
+    "merge_reload",
+    "parse_duration",
+    "restart_required",
+    "schema",
+    "state_directory",
+]

@@ -1,0 +1,228 @@
+"""What can be configured: one frozen section per component, each key with its meaning, default and bounds.
+
+Never reads a file or the environment; that is ``load``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from exporter.config.durations import Duration
+
+PLANNED_BACKENDS = ("amdsmi", "smi_cli")
+PLANNED_PRESETS = ("counters", "canary", "attach")
+
+
+def split_listen(text: str) -> tuple[str, int]:
+    """Return host and port of ``ADDRESS:PORT``; an empty host means every interface.
+
+    Errors: ValueError where it is not that.
+    """
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if (
+        not colon
+        or not port.isascii()
+        or not port.isdigit()
+        or int(port) > 65535
+        or (":" in host and not bracketed)
+    ):
+        raise ValueError("expected ADDRESS:PORT")
+    return (host[1:-1] if bracketed else host), int(port)
+
+
+def _listen(text: str) -> str:
+    split_listen(text)
+    return text
+
+
+def _path(text: str) -> str:
+    if not text or "\0" in text:
+        raise ValueError("expected a path")
+    return text
+
+
+Listen = Annotated[str, AfterValidator(_listen)]
+PathText = Annotated[str, AfterValidator(_path)]
+Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+def _key(
+    default: Any,
+    text: str,
+    *,
+    flag: str | None = None,
+    reload: bool = True,
+    expected: str | None = None,
+    derived: str | None = None,
+    secret: bool = False,
+    **bounds: Any,
+) -> Any:
+    """Declare one key. ``derived`` words a default that ``default``, then a factory, takes from others."""
+    extra: dict[str, Any] = {"x-reload": reload}
+    for name, value in (("flag", flag), ("expected", expected), ("default", derived), ("secret", secret)):
+        if value:
+            extra[f"x-{name}"] = value
+    if derived:
+        return Field(default_factory=default, description=text, json_schema_extra=extra, **bounds)
+    return Field(default, description=text, json_schema_extra=extra, **bounds)
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class PathSection(Section):
+    """Where the kernel's file systems are mounted."""
+
+    sysfs: PathText = _key(
+        "/sys", "Mount point of sysfs, or a captured copy.", flag="--path.sysfs", reload=False
+    )
+    procfs: PathText = _key("/proc", "Mount point of procfs.", flag="--path.procfs", reload=False)
+    debugfs: PathText = _key(
+        "/sys/kernel/debug", "Mount point of debugfs.", flag="--path.debugfs", reload=False
+    )
+
+
+class PollSection(Section):
+    """How often GPUs are read, and how long an answer may take and live."""
+
+    interval: Duration = _key(5.0, "Time between two polls of the GPUs.", flag="--interval", ge=0.05, le=3600)
+    deadline: Duration = _key(
+        2.0, "Time after which a poll that has not answered counts as failed.", ge=0.01, le=600
+    )
+    max_age: Duration = _key(
+        lambda data: 3 * data["interval"],
+        "Age at which readings are withdrawn when no newer poll has succeeded; at least the interval.",
+        derived="3 × poll.interval",
+        ge=0.05,
+    )
+
+
+class DevicesSection(Section):
+    """Which GPUs count."""
+
+    expected: int | None = _key(
+        None, "Number of GPUs (PCI functions) that should be here; none: what was seen before.", ge=0, le=4096
+    )
+    integrated: Literal["auto", "show", "hide"] = _key(
+        "auto", "Integrated GPUs: hide them, show them, or hide them only beside discrete ones (auto)."
+    )
+
+
+class WindowsSection(Section):
+    """Profiling windows: what the daemon may start and what it reads."""
+
+    preset: Literal["off", "spool"] = _key(
+        "spool", "What windows are taken: none (off), or those that jobs leave in the spool folder (spool)."
+    )
+    spool_dir: PathText | None = _key(None, "Spool folder; none: `spool` inside the state folder.")
+    interval: Duration = _key(300.0, "Time between two windows of one GPU that is aimed at.", ge=1)
+    gauge_max_age: Duration = _key(
+        lambda data: max(3 * data["interval"], 900.0),
+        "Age at which the gauges of the last window are withdrawn.",
+        derived="3 × windows.interval, at least 15m",
+        ge=1,
+    )
+
+
+class KernelsSection(Section):
+    """Which kernels get series of their own."""
+
+    top: int = _key(10, "Kernels per GPU with a series of their own (count).", ge=0, le=1000)
+    top_many_devices: int = _key(5, "The same on a node with more than 16 devices (count).", ge=0, le=1000)
+    forget_after: Duration = _key(86_400.0, "Time unseen after which a kernel's series ends.", ge=1)
+
+
+class BottleneckSection(Section):
+    """From where on a window is called what; shares are ratios from 0 to 1."""
+
+    communication_share: Ratio = _key(0.30, "communication: exposed collectives, of the window (ratio).")
+    gpu_bound_share: Ratio = _key(0.85, "gpu_bound: executing, of the window (ratio).")
+    contended_share: Ratio = _key(0.5, "contended: queued, of the idle time (ratio).")
+    copy_bound_share: Ratio = _key(0.5, "copy_bound: exposed copies, of the idle time (ratio).")
+    dependency_share: Ratio = _key(0.5, "dependency_bound: queued, of the idle time (ratio).")
+    dependency_graph_share: Ratio = _key(0.5, "dependency_bound: graph kernels, of execution (ratio).")
+    dependency_launching_share: Ratio = _key(
+        0.1, "dependency_bound: launching at most this much of the idle time (ratio)."
+    )
+    launch_bound_share: Ratio = _key(0.5, "launch_bound: queued and launching, of the idle time (ratio).")
+    launch_bound_launches: int = _key(20, "launch_bound: paired launches needed (count).", ge=1)
+    host_stalled_share: Ratio = _key(0.5, "host_stalled: starved, of the window (ratio).")
+    skewed_share: Ratio = _key(
+        0.05, "Pairs with a negative queue time above which the window has no queue values (ratio)."
+    )
+    cache_thrash_l2_hit: Ratio = _key(0.4, "cache_thrash: L2 hit ratio below this (ratio).")
+    cache_thrash_memory_busy: Ratio = _key(0.6, "cache_thrash: memory busy above this (ratio).")
+
+
+class SeriesSection(Section):
+    """The bound on what is served."""
+
+    max: int = _key(
+        12_000,
+        "Series served at most (count); what goes first: kernels, histograms, links.",
+        ge=100,
+        le=1_000_000,
+    )
+
+
+class LogSection(Section):
+    """What is written to stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = _key(
+        "info", "Least severe message that is written."
+    )
+    format: Literal["logfmt", "json"] = _key("logfmt", "One key=value line or one JSON object per message.")
+
+
+class WebSection(Section):
+    """Who may POST."""
+
+    token_file: PathText | None = _key(
+        None, "File that holds the bearer token for POST; none: only from this host.", secret=True
+    )
+
+
+class Config(Section):
+    """Everything that can be configured."""
+
+    listen: Listen = _key(
+        "127.0.0.1:9408",
+        "Address and port to serve on; an empty address is every interface, port 0 a free one.",
+        flag="--listen",
+        reload=False,
+        expected="ADDRESS:PORT, such as 127.0.0.1:9408, [::1]:9408 or :9408",
+    )
+    backend: Literal["auto", "sysfs", "replay"] = _key(
+        "auto",
+        "Where readings come from: the best source this machine has (auto), the kernel's files (sysfs), "
+        "or a capture (replay).",
+        flag="--backend",
+        reload=False,
+    )
+    capture: PathText | None = _key(
+        None, "Capture folder for backend replay; none: the demo node.", flag="--capture", reload=False
+    )
+    state_dir: PathText | None = _key(
+        None,
+        "Folder for what outlives a restart; none: $STATE_DIRECTORY, else /var/lib/amdgpu-exporter where it "
+        "can be written, else the user's XDG state folder.",
+        reload=False,
+    )
+    path: PathSection = PathSection()
+    poll: PollSection = PollSection()
+    devices: DevicesSection = DevicesSection()
+    windows: WindowsSection = WindowsSection()
+    kernels: KernelsSection = KernelsSection()
+    bottleneck: BottleneckSection = BottleneckSection()
+    series: SeriesSection = SeriesSection()
+    log: LogSection = LogSection()
+    web: WebSection = WebSection()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of ``listen``; an empty host means every interface."""
+        return split_listen(self.listen)
