@@ -1,0 +1,5 @@
+"""``python -m exporter`` is ``amdgpu-exporter``."""
+
+from exporter.cli import main
+
+main()

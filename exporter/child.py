@@ -1,0 +1,230 @@
+"""The one way to start a process: a child that answers JSON requests, one per line, within a deadline.
+
+``Child`` is the parent's side: it starts the process when first needed, ends it when it is late, and
+starts another the next time. ``serve`` is the child's side. The child's answers travel on a descriptor of
+their own, so that whatever a driver library prints cannot be taken for an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from exporter.model import Reason, SourceError
+
+log = logging.getLogger(__name__)
+
+ANSWER_LIMIT = 64 * 1024 * 1024
+_ABANDONED_MAX = 3
+_BACKOFF_S = (0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
+_PR_SET_PDEATHSIG = 1
+
+Message = dict[str, Any]
+
+
+class Child:
+    """A restartable child process running ``python -m MODULE SPEC``.
+
+    Errors: ``request`` raises SourceError with timeout, crashed, or the reason the child itself gave.
+    """
+
+    def __init__(self, name: str, module: str, spec: Mapping[str, Any]) -> None:
+        self.name = name
+        self.starts = 0
+        self.on_death: Callable[[str], None] | None = None
+        self._argv = [sys.executable, "-P", "-m", module, json.dumps(spec)]
+        self._process: asyncio.subprocess.Process | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._tail: deque[str] = deque(maxlen=5)
+        self._said: set[str] = set()
+        self._abandoned: list[asyncio.subprocess.Process] = []
+        self._failures = 0
+        self._not_before = 0.0
+        self._lock = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process and self._process.returncode is None else None
+
+    async def request(self, message: Message, deadline_s: float) -> Message:
+        """Send one request and wait for its answer; a late child is killed with its whole group."""
+        async with self._lock:
+            try:
+                answer = await asyncio.wait_for(self._exchange(message), deadline_s)
+            except TimeoutError:
+                await self._kill()
+                self._failed()
+                raise SourceError(Reason.TIMEOUT, f"no answer within {deadline_s:g} s; killed") from None
+            except (ConnectionError, EOFError, ValueError) as e:
+                # ValueError: an answer beyond the limit, or one that is no JSON.
+                detail = await self._obituary(e)
+                await self._kill()
+                self._failed()
+                raise SourceError(Reason.CRASHED, detail) from None
+        self._failures = 0
+        if not answer.get("ok"):
+            reason = answer.get("reason")
+            known = reason if reason in Reason.__members__.values() else Reason.CRASHED
+            raise SourceError(Reason(known), str(answer.get("detail", "")))
+        return answer
+
+    async def stop(self) -> None:
+        """End the child: close its input, then terminate, then kill."""
+        process = self._process
+        self.on_death = None
+        if process is None or process.returncode is not None:
+            return
+        if process.stdin:
+            process.stdin.close()
+        for sign, patience_s in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 0.3)):
+            self._signal(process, sign)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), patience_s)
+                break
+        for task in self._tasks:
+            task.cancel()
+
+    async def _exchange(self, message: Message) -> Message:
+        process = await self._running()
+        assert process.stdin and process.stdout
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        await process.stdin.drain()
+        line = await process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise EOFError
+        answer = json.loads(line)
+        if not isinstance(answer, dict):
+            raise ValueError("the answer is not an object")
+        return answer
+
+    async def _running(self) -> asyncio.subprocess.Process:
+        if self._process and self._process.returncode is None:
+            return self._process
+        self._abandoned = [p for p in self._abandoned if p.returncode is None]
+        if len(self._abandoned) >= _ABANDONED_MAX:
+            raise SourceError(
+                Reason.CRASHED, f"{_ABANDONED_MAX} earlier ones are stuck in the kernel; not starting more"
+            )
+        if (wait_s := self._not_before - asyncio.get_running_loop().time()) > 0:
+            raise SourceError(
+                Reason.CRASHED, f"failed {self._failures} times in a row; next start in {wait_s:.0f} s"
+            )
+        for task in self._tasks:
+            task.cancel()
+        self._tail.clear()
+        self._process = await asyncio.create_subprocess_exec(
+            *self._argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            limit=ANSWER_LIMIT,
+        )
+        self.starts += 1
+        self._tasks = [
+            asyncio.create_task(self._listen(self._process)),
+            asyncio.create_task(self._watch(self._process)),
+        ]
+        return self._process
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        """Pass on what the child says on stderr, each distinct line once: driver libraries repeat themselves."""
+        assert process.stderr
+        while chunk := await process.stderr.read(4096):
+            for line in chunk.decode("utf-8", "replace").splitlines():
+                if line := line.strip():
+                    self._tail.append(line[:300])
+                    if line not in self._said and len(self._said) < 200:
+                        self._said.add(line)
+                        log.warning("%s: %s", self.name, line[:300])
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        code = await process.wait()
+        if self.on_death and process is self._process:
+            self.on_death(_exit_text(code))
+
+    async def _obituary(self, error: Exception) -> str:
+        if str(error) and not isinstance(error, ConnectionError):
+            return str(error)
+        code = None
+        if self._process:
+            with contextlib.suppress(TimeoutError):
+                code = await asyncio.wait_for(self._process.wait(), 0.5)
+        last = f"; last said: {self._tail[-1]}" if self._tail else ""
+        return f"{_exit_text(code)}{last}"
+
+    async def _kill(self) -> None:
+        process = self._process
+        self._process = None
+        if process is None:
+            return
+        self._signal(process, signal.SIGKILL)
+        try:
+            await asyncio.wait_for(process.wait(), 0.5)
+        except TimeoutError:
+            # In uninterruptible sleep inside the driver. It ends when the driver lets go of it.
+            self._abandoned.append(process)
+            log.error("%s: process %d cannot be killed (stuck in the kernel)", self.name, process.pid)
+
+    def _failed(self) -> None:
+        self._failures += 1
+        pause = _BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)]
+        self._not_before = asyncio.get_running_loop().time() + pause
+
+    @staticmethod
+    def _signal(process: asyncio.subprocess.Process, sign: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, sign)
+
+
+def _exit_text(code: int | None) -> str:
+    if code is None:
+        return "closed its answers"
+    if code < 0:
+        try:
+            return f"died of {signal.Signals(-code).name}"
+        except ValueError:
+            return f"died of signal {-code}"
+    return f"exited with code {code}"
+
+
+Handler = Callable[[Message], Message]
+
+
+def serve(handlers: Mapping[str, Handler]) -> None:
+    """The child's loop: answer requests from stdin until it closes.
+
+    A handler's SourceError becomes its answer. Any other exception does too, so that one bad request does
+    not end the child; the parent counts it as a crash.
+    """
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    for line in sys.stdin.buffer:
+        request = json.loads(line)
+        try:
+            answer = {"ok": True, **handlers[request["op"]](request)}
+        except SourceError as e:
+            answer = {"ok": False, "reason": e.reason, "detail": str(e)}
+        except Exception as e:  # noqa: BLE001 - the one place where a child's errors become answers
+            answer = {"ok": False, "reason": Reason.CRASHED, "detail": f"{type(e).__name__}: {e}"}
+        answers.write(json.dumps(answer).encode() + b"\n")
+        answers.flush()
+
+
+def spec() -> Message:
+    """The child's settings, as its parent passed them."""
+    settings = json.loads(sys.argv[1])
+    assert isinstance(settings, dict)
+    return settings

@@ -1,0 +1,188 @@
+"""The verbs. Each gathers its options and calls the module that does the work."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from exporter import __version__
+from exporter.model import ConfigError, SourceError
+
+app = typer.Typer(
+    name="amdgpu-exporter",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Prometheus exporter for AMD GPUs that says not only that a GPU is slow but why.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_Sysfs = Annotated[str | None, typer.Option("--path.sysfs", help="Mount point of sysfs, or a captured copy.")]
+_Procfs = Annotated[str | None, typer.Option("--path.procfs", help="Mount point of procfs.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"amdgpu-exporter {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command(epilog="Example: amdgpu-exporter serve --listen :9408 --interval 5s")
+def serve(
+    config: Annotated[Path | None, typer.Option(help="Configuration file (YAML).")] = None,
+    listen: Annotated[str | None, typer.Option(help="ADDRESS:PORT to serve on [127.0.0.1:9408].")] = None,
+    backend: Annotated[str | None, typer.Option(help="auto, sysfs or replay [auto].")] = None,
+    capture: Annotated[str | None, typer.Option(help="Capture folder for --backend replay.")] = None,
+    sysfs: _Sysfs = None,
+    procfs: _Procfs = None,
+    debugfs: Annotated[str | None, typer.Option("--path.debugfs", help="Mount point of debugfs.")] = None,
+    interval: Annotated[str | None, typer.Option(help="Time between polls, such as 5s.")] = None,
+    print_config: Annotated[bool, typer.Option(help="Print the configuration in force and end.")] = False,
+) -> None:
+    """Run the daemon: poll the GPUs and serve /metrics."""
+    from exporter import config as configuration
+
+    flags: dict[str, Any] = {
+        "listen": listen,
+        "backend": backend,
+        "capture": capture,
+        "path.sysfs": sysfs,
+        "path.procfs": procfs,
+        "path.debugfs": debugfs,
+        "poll.interval": interval,
+    }
+    flags = {key: value for key, value in flags.items() if value is not None}
+
+    def load() -> configuration.Loaded:
+        return configuration.load(config, os.environ, flags)
+
+    loaded = load()
+    for warning in loaded.warnings:
+        typer.echo(f"amdgpu-exporter: warning: {warning}", err=True)
+    if print_config:
+        typer.echo(configuration.dump(loaded.config), nl=False)
+        return
+    from exporter import service
+
+    service.serve(loaded.config, load)
+
+
+@app.command(epilog="Example: amdgpu-exporter devices --json")
+def devices(
+    json: _Json = False,
+    sysfs: _Sysfs = None,
+    procfs: _Procfs = None,
+    all: Annotated[bool, typer.Option("--all", help="Show integrated GPUs too.")] = False,
+) -> None:
+    """List every GPU with all its names side by side. Exit 1 if there is none."""
+    from exporter.backends.sysfs import SysfsBackend
+    from exporter.checks import devices as table
+    from exporter.host import Root
+
+    found = _roots(sysfs, procfs)
+    backend = SysfsBackend(Root(found[0]), Root(found[1]), show_integrated=all)
+    listed = [device for device, _ in backend.poll()]
+    _print_json(table.as_json(listed)) if json else typer.echo(table.table(listed))
+    if not listed:
+        typer.echo(f"amdgpu-exporter: no AMD GPU under {found[0]}", err=True)
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: amdgpu-exporter analyze /tmp/rocprof-out --json")
+def analyze(
+    paths: Annotated[list[Path], typer.Argument(help="Profiler output: files or folders.")],
+    json: _Json = False,
+) -> None:
+    """Reduce profiler output to queue time, timeline, bottleneck, top kernels and counter ratios."""
+    from exporter.checks.analyze import run
+
+    raise typer.Exit(run(paths, json))
+
+
+@app.command(epilog="Example: amdgpu-exporter record ./my-node --frames 12 --every 5s")
+def record(
+    dest: Annotated[Path, typer.Argument(help="New folder for the capture.")],
+    frames: Annotated[int, typer.Option(help="How often to read.", min=1)] = 1,
+    every: Annotated[str, typer.Option(help="Time between two frames.")] = "5s",
+    sysfs: _Sysfs = None,
+    procfs: _Procfs = None,
+) -> None:
+    """Make a capture of this machine, identifiers masked, for replay, tests and bug reports."""
+    from exporter.checks.record import record as make
+    from exporter.config.durations import parse_duration
+    from exporter.host import Root
+
+    try:
+        seconds = parse_duration(every)
+    except ValueError as e:
+        raise ConfigError(f"--every {every}: {e}") from e
+    found = _roots(sysfs, procfs)
+    make(Root(found[0]), Root(found[1]), dest, frames, seconds)
+    typer.echo(f"captured to {dest}; replay it with: amdgpu-exporter serve --backend replay --capture {dest}")
+
+
+@app.command(epilog="Example: amdgpu-exporter metrics --format json")
+def metrics(
+    format: Annotated[str, typer.Option(help="markdown or json.")] = "markdown",
+) -> None:
+    """Print the catalogue of metrics."""
+    from exporter.catalogue import CATALOGUE, docs
+
+    if format == "json":
+        _print_json(docs.as_json(CATALOGUE))
+    elif format == "markdown":
+        typer.echo(docs.markdown(CATALOGUE), nl=False)
+    else:
+        raise ConfigError(f"--format {format}: expected markdown or json")
+
+
+def _roots(sysfs: str | None, procfs: str | None) -> tuple[str, str]:
+    """The given roots, else those of the environment, else the live ones."""
+    from exporter.config import load
+
+    flags = {k: v for k, v in (("path.sysfs", sysfs), ("path.procfs", procfs)) if v is not None}
+    path = load(None, os.environ, flags).config.path
+    if not os.path.isdir(path.sysfs):
+        raise ConfigError(f"path.sysfs: {path.sysfs} is no folder; give the root that holds class/drm")
+    return path.sysfs, path.procfs
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def main() -> None:
+    """Run a verb. Bad usage and bad configuration end in one line on stderr and exit 2."""
+    try:
+        code = app(prog_name="amdgpu-exporter", standalone_mode=False)
+    except (ConfigError, SourceError) as e:
+        _end(str(e))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(141)
+    except Exception as e:
+        # typer carries its own copy of click; its usage errors are known by what they can do.
+        if not hasattr(e, "format_message"):
+            raise
+        verb = getattr(getattr(e, "ctx", None), "command_path", "amdgpu-exporter")
+        _end(f"{e.format_message().rstrip('.')}; see {verb} --help")
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end(message: str) -> None:
+    sys.stderr.write(f"amdgpu-exporter: error: {' '.join(message.split())}\n")
+    sys.exit(2)

@@ -1,0 +1,278 @@
+"""Cadences, deadlines, slots: asks the reader children, keeps what they said, publishes generations.
+
+Runs in the event loop of the daemon and never blocks it: the children do the reading. A generation is
+published when a source finishes, when a window is added, and when data expires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from exporter.catalogue.schema import Catalogue
+from exporter.child import Child
+from exporter.exposition import Page, Renderer
+from exporter.host import Clock
+from exporter.model import (
+    Device,
+    DeviceId,
+    Outcome,
+    Reason,
+    Slot,
+    Snapshot,
+    SourceError,
+)
+from exporter.slots import Decoder
+from exporter.vitals import SOURCE, Facts, SlotBuilder, SourceFacts, count, fill
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How often, how long, how old; seconds."""
+
+    interval_s: float
+    deadline_s: float
+    max_age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One generation, ready to be sent: both formats, plain and compressed."""
+
+    snapshot: Snapshot
+    page: Page
+    text_gzip: bytes
+    openmetrics_gzip: bytes
+
+
+class PolledSource:
+    """One source: its child, its latest slot, its failures."""
+
+    def __init__(self, name: str, backend: str, root: str, child: Child) -> None:
+        self.name = name
+        self.backend = backend
+        self.root = root
+        self.child = child
+        self.slot: Slot | None = None  # the latest success; kept through failures until it expires
+        self.outcome: Outcome | None = None
+        self.failures: dict[Reason, int] = {}
+        self.missing: dict[Reason, int] = {}
+        self.answering: frozenset[DeviceId] = frozenset()
+        self._decoder = Decoder()
+        self._decoder_of = 0
+
+    async def poll(self, deadline_s: float, clock: Clock) -> None:
+        """Ask once. Failure changes the outcome and leaves the data to age."""
+        start = clock.monotonic()
+        try:
+            answer = await self.child.request({"op": "poll"}, deadline_s)
+            self._take(answer, clock.now(), clock.monotonic() - start)
+        except SourceError as e:
+            self.fail(e.reason, str(e), clock.now(), clock.monotonic() - start)
+        except (ValueError, KeyError, TypeError) as e:
+            self.fail(Reason.MALFORMED, f"answer not understood: {e}", clock.now(), clock.monotonic() - start)
+
+    def fail(self, reason: Reason, detail: str, now: float, seconds: float) -> None:
+        last = self.outcome
+        if last is None or last.ok or last.reason is not reason:
+            log.error("source=%s up=0 reason=%s detail=%s", self.name, reason, detail)
+        self.failures[reason] = self.failures.get(reason, 0) + 1
+        self.outcome = Outcome(self.name, False, reason, detail, seconds, now, last.last_ok if last else None)
+
+    def fresh(self, now: float, max_age_s: float) -> Slot | None:
+        slot = self.slot
+        return slot if slot and now - slot.outcome.at <= max_age_s else None
+
+    def _take(self, answer: dict[str, Any], now: float, seconds: float) -> None:
+        if self._decoder_of != self.child.starts:
+            self._decoder, self._decoder_of = Decoder(), self.child.starts
+        poll = self._decoder.decode(answer)
+        if self.outcome is not None and not self.outcome.ok:
+            log.info("source=%s up=1", self.name)
+        self.outcome = Outcome(self.name, True, None, "", seconds, now, now)
+        old = self.slot
+        self.slot = Slot(self.outcome, poll.series, poll.values, poll.gaps, poll.devices)
+        if old is None or old.series is not poll.series or old.gaps is not poll.gaps:
+            self.missing = count(gap.reason for gap in poll.gaps)
+            asleep = {g.device for g in poll.gaps if g.reason is Reason.SUSPENDED}
+            speaking = {s.device for s in poll.series} | asleep
+            self.answering = frozenset(
+                d.id for d in poll.devices if d.id in speaking or d.id.socket in speaking
+            )
+
+
+class Inventory:
+    """Every GPU seen since start, with its ordinal; a GPU that leaves keeps its place."""
+
+    def __init__(self) -> None:
+        self.devices: Mapping[DeviceId, Device] = {}
+        self._listed: tuple[tuple[Device, ...], ...] = ()
+
+    def update(self, listed: tuple[tuple[Device, ...], ...]) -> None:
+        """Take what the sources list now, in order of trust; keeps its mapping object if nothing changed."""
+        if len(listed) == len(self._listed) and all(
+            a is b for a, b in zip(listed, self._listed, strict=True)
+        ):
+            return
+        self._listed = listed
+        now: dict[DeviceId, Device] = {}
+        for devices in listed:
+            for device in devices:
+                now.setdefault(device.id, device)
+        here = {id.pci for id in now}
+        gone = {id: d for id, d in self.devices.items() if id.pci not in here}
+        merged = {**now, **gone}
+        ordinal = {pci: n for n, pci in enumerate(sorted({id.pci for id in merged}))}
+        new = {id: replace(merged[id], gpu=ordinal[id.pci]) for id in sorted(merged, key=_order)}
+        for id in new.keys() - self.devices.keys():
+            log.info("device=%s gpu=%d model=%s event=seen", _say(id), new[id].gpu, new[id].model)
+        if new != self.devices:
+            self.devices = new
+
+
+class Collector:
+    """Owns the sources and the current generation.
+
+    ``extra`` gives slots of other makers (the window ledger) for a time; ``extra_expiry`` says when theirs change by
+    themselves.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        clock: Clock,
+        timing: Timing,
+        sources: list[PolledSource],
+        *,
+        series_max: int,
+        expected: int | None = None,
+        replay: tuple[str, bool] | None = None,
+    ) -> None:
+        self.timing = timing
+        self.sources = sources
+        self.series_max = series_max
+        self.expected = expected
+        self.current: Published | None = None
+        self.reload_ok = True
+        self.reload_at = clock.now()
+        self.inventory = Inventory()
+        self.processes: dict[str, tuple[float, int]] = {}
+        self.children: list[Child] = [s.child for s in sources]
+        self.extra: Callable[[float], Slot | None] = lambda now: None
+        self.extra_expiry: Callable[[float], float | None] = lambda now: None
+        self._catalogue = catalogue
+        self._clock = clock
+        self._replay = replay
+        self._renderer = Renderer(catalogue)
+        self._builder = SlotBuilder()
+        self._generation = 0
+        self._dropped = 0
+        self._render_seconds: float | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Each source has finished a poll, well or badly, so that the page is as full as it gets."""
+        return self.current is not None and all(s.outcome for s in self.sources)
+
+    async def run(self, source: PolledSource) -> None:
+        """Poll one source for ever, at its cadence; a slow poll skips ticks instead of queueing them."""
+        loop = asyncio.get_running_loop()
+        source.child.on_death = lambda detail: self._died(source, detail)
+        due = loop.time()
+        while True:
+            await source.poll(self.timing.deadline_s, self._clock)
+            self.publish()
+            due += self.timing.interval_s
+            if due < loop.time():
+                due = loop.time() + self.timing.interval_s
+            await asyncio.sleep(due - loop.time())
+
+    def publish(self) -> None:
+        """Render what is fresh now and make it the current generation."""
+        start = self._clock.monotonic()
+        now = self._clock.now()
+        fresh = {s.name: slot for s in self.sources if (slot := s.fresh(now, self.timing.max_age_s))}
+        self.inventory.update(tuple(slot.devices for slot in fresh.values()))
+        if (windows := self.extra(now)) is not None:
+            fresh[windows.outcome.source] = windows
+        fill(self._builder, self._catalogue, self._facts(now, fresh))
+        # Its own place in the page is known before its value is.
+        self._builder.add("amdgpu_exporter_series", 0)
+        vitals = self._builder.finish(Outcome(SOURCE, True, None, "", 0.0, now, now))
+        blocks = [*fresh.values(), vitals]
+        layout = self._renderer.layout(self.inventory.devices, [b.series for b in blocks], self.series_max)
+        if layout.dropped and not self._dropped:
+            log.warning("series=%d dropped=%d limit=%d", layout.exposed, layout.dropped, self.series_max)
+        self._dropped += layout.dropped
+        values = [b.values for b in blocks]
+        values[-1] = (*vitals.values[:-1], layout.exposed)
+        page = layout.render(values)
+        self._generation += 1
+        fresh[SOURCE] = vitals
+        self.current = Published(
+            Snapshot(self._generation, now, self.inventory.devices, fresh),
+            page,
+            gzip.compress(page.text, 1, mtime=0),
+            gzip.compress(page.openmetrics, 1, mtime=0),
+        )
+        self._render_seconds = self._clock.monotonic() - start
+        self._schedule_expiry(now)
+
+    def _facts(self, now: float, fresh: Mapping[str, Slot]) -> Facts:
+        alive = [s for s in self.sources if s.name in fresh]
+        return Facts(
+            at=now,
+            devices=self.inventory.devices,
+            present=frozenset().union(*(s.answering for s in alive)),
+            expected=self.expected,
+            sources=tuple(
+                SourceFacts(
+                    s.name, s.backend, s.root, s.outcome, s.missing if s.name in fresh else None, s.failures
+                )
+                for s in self.sources
+            ),
+            children={c.name: c.starts for c in self.children},
+            processes=self.processes,
+            replay=self._replay,
+            reload_ok=self.reload_ok,
+            reload_at=self.reload_at,
+            generation=self._generation,
+            dropped_total=self._dropped,
+            render_seconds=self._render_seconds,
+            observed=bool(alive),
+        )
+
+    def _died(self, source: PolledSource, detail: str) -> None:
+        """A child that dies between polls is known at once, not at the next poll."""
+        source.fail(Reason.CRASHED, detail, self._clock.now(), 0.0)
+        self.publish()
+
+    def _schedule_expiry(self, now: float) -> None:
+        """Publish again the moment the first of the fresh data gets too old."""
+        if self._expiry:
+            self._expiry.cancel()
+        ends = [
+            s.slot.outcome.at + self.timing.max_age_s
+            for s in self.sources
+            if s.slot and s.fresh(now, self.timing.max_age_s)
+        ]
+        if (other := self.extra_expiry(now)) is not None:
+            ends.append(other)
+        if ends:
+            delay = max(0.0, min(ends) - now) + 0.01
+            self._expiry = asyncio.get_running_loop().call_later(delay, self.publish)
+
+
+def _order(id: DeviceId) -> tuple[str, int]:
+    return id.pci, -1 if id.partition is None else id.partition
+
+
+def _say(id: DeviceId) -> str:
+    return id.pci if id.partition is None else f"{id.pci}/{id.partition}"

@@ -1,0 +1,183 @@
+"""Readings -> bytes of the Prometheus text format 0.0.4 and of OpenMetrics 1.0. Pure.
+
+What stays the same between generations (names, labels, HELP, order) is laid out once per set of series;
+a new generation only fills in the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from exporter.catalogue.schema import PREFIX, Catalogue, Kind, Metric, Scope
+from exporter.model import Device, DeviceId, Histogram, Series, Value
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_OM_TYPE = {Kind.STATE: "gauge"}
+_TEXT_TYPE = {Kind.STATE: "gauge", Kind.INFO: "gauge"}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One generation, rendered in both formats."""
+
+    text: bytes
+    openmetrics: bytes
+
+
+class Layout:
+    """Everything of a page but the values, for one exact list of series tuples."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        devices: Mapping[DeviceId, Device],
+        blocks: Sequence[tuple[Series, ...]],
+        limit: int,
+    ) -> None:
+        ordinals = {d.id.pci: d.gpu for d in devices.values()}
+        rows: dict[str, list[tuple[str, int]]] = {}
+        seen: set[Series] = set()
+        for index, series in enumerate(chain.from_iterable(blocks)):
+            # The first source in order of trust speaks for a series.
+            if series in seen:
+                continue
+            seen.add(series)
+            metric = catalogue[series.metric]
+            rows.setdefault(series.metric, []).append((_labels(metric, series, ordinals), index))
+        self.dropped = _shed(catalogue, rows, limit)
+        self.exposed = sum(_lines(catalogue[name]) * len(r) for name, r in rows.items())
+        self._families = [_Family(catalogue[name], sorted(rows[name])) for name in sorted(rows)]
+
+    def render(self, blocks: Sequence[Sequence[Value]]) -> Page:
+        """Fill in the values; ``blocks`` run parallel to the series the layout was made for."""
+        values = [v for block in blocks for v in block]
+        text: list[str] = []
+        openmetrics: list[str] = []
+        for family in self._families:
+            body = family.body(values)
+            text += (family.text_head, body)
+            openmetrics += (family.openmetrics_head, body)
+        openmetrics.append("# EOF\n")
+        return Page(_encode(text), _encode(openmetrics))
+
+
+class Renderer:
+    """Keeps the latest layout for as long as the same series tuples come."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._key: tuple[object, ...] = ()
+        self._layout: Layout | None = None
+
+    def layout(
+        self, devices: Mapping[DeviceId, Device], blocks: Sequence[tuple[Series, ...]], limit: int
+    ) -> Layout:
+        # Identity is enough: sources hand out the same tuple while nothing changed. The key keeps the
+        # objects alive, so an id can never come back as another object.
+        key = (devices, *blocks, limit)
+        same = len(key) == len(self._key) and all(
+            a is b for a, b in zip(key[:-1], self._key[:-1], strict=True)
+        )
+        if self._layout is None or not same or key[-1] != self._key[-1]:
+            self._layout = Layout(self._catalogue, devices, blocks, limit)
+            self._key = key
+        return self._layout
+
+
+class _Family:
+    """HELP, TYPE and the prepared start of each line of one metric."""
+
+    __slots__ = ("_histogram", "_rows", "openmetrics_head", "text_head")
+
+    def __init__(self, metric: Metric, rows: list[tuple[str, int]]) -> None:
+        name = metric.name
+        text_help = metric.help.replace("\\", r"\\").replace("\n", r"\n")
+        kind = metric.kind.value
+        self.text_head = f"# HELP {name} {text_help}\n# TYPE {name} {_TEXT_TYPE.get(metric.kind, kind)}\n"
+        # OpenMetrics names the family without the suffix that the sample carries.
+        family = name.removesuffix("_total") if metric.kind is Kind.COUNTER else name
+        family = family.removesuffix("_info") if metric.kind is Kind.INFO else family
+        unit = metric.unit.value
+        unit_line = f"# UNIT {family} {unit}\n" if unit and family.endswith(f"_{unit}") else ""
+        om_help = text_help.replace('"', r"\"")
+        self.openmetrics_head = (
+            f"# TYPE {family} {_OM_TYPE.get(metric.kind, kind)}\n{unit_line}# HELP {family} {om_help}\n"
+        )
+        self._histogram = [repr(b) for b in metric.buckets] if metric.kind is Kind.HISTOGRAM else None
+        if self._histogram is None:
+            self._rows = [(f"{name}{{{labels}}} " if labels else f"{name} ", i) for labels, i in rows]
+        else:
+            self._rows = [(f"{name}\n{labels}", i) for labels, i in rows]
+
+    def body(self, values: Sequence[Value]) -> str:
+        if self._histogram is None:
+            return "".join([f"{start}{values[i]!r}\n" for start, i in self._rows])
+        return "".join(_histogram(start, self._histogram, values[i]) for start, i in self._rows)
+
+
+def _histogram(start: str, bounds: list[str], value: Value) -> str:
+    assert isinstance(value, Histogram)
+    name, _, labels = start.partition("\n")
+    lead = labels + "," if labels else ""
+    lines = [
+        f'{name}_bucket{{{lead}le="{bound}"}} {n}\n' for bound, n in zip(bounds, value.buckets, strict=True)
+    ]
+    braces = f"{{{labels}}}" if labels else ""
+    lines.append(f'{name}_bucket{{{lead}le="+Inf"}} {value.count}\n')
+    lines.append(f"{name}_sum{braces} {value.sum!r}\n{name}_count{braces} {value.count}\n")
+    return "".join(lines)
+
+
+def _labels(metric: Metric, series: Series, ordinals: Mapping[str, int]) -> str:
+    """The label part of a line; labels without a value are left out, which means the same to Prometheus."""
+    pairs: list[tuple[str, str]] = []
+    device = series.device
+    if device is not None and metric.scope is not Scope.NODE:
+        if device.pci in ordinals:
+            pairs.append(("gpu", str(ordinals[device.pci])))
+        pairs.append(("pci", device.pci))
+        if device.partition is not None and metric.scope is Scope.PARTITION:
+            pairs.append(("partition", str(device.partition)))
+    pairs += zip(metric.labels, series.labels, strict=True)
+    return ",".join(f'{k}="{v.translate(_ESCAPES)}"' for k, v in pairs if v)
+
+
+def _lines(metric: Metric) -> int:
+    return len(metric.buckets) + 3 if metric.kind is Kind.HISTOGRAM else 1
+
+
+def _shed(catalogue: Catalogue, rows: dict[str, list[tuple[str, int]]], limit: int) -> int:
+    """Leave out whole families, the dearest kind first, until the page fits; returns the series left out."""
+    total = sum(_lines(catalogue[name]) * len(r) for name, r in rows.items())
+    dropped = 0
+    for name in sorted(rows, key=lambda n: (_worth(catalogue[n]), -len(rows[n]), n)):
+        if total - dropped <= limit or _worth(catalogue[name]) is _NEVER:
+            break
+        dropped += _lines(catalogue[name]) * len(rows.pop(name))
+    return dropped
+
+
+_NEVER = 9
+
+
+def _worth(metric: Metric) -> int:
+    """What goes first when there are too many series: kernels, histograms, per-unit series, the rest."""
+    if "kernel" in metric.labels:
+        return 0
+    if metric.kind is Kind.HISTOGRAM:
+        return 1
+    if {"index", "link", "peer"} & set(metric.labels):
+        return 2
+    own = metric.name.startswith(f"{PREFIX}_exporter_")
+    identity = metric.kind is Kind.INFO or metric.name in (f"{PREFIX}_up", f"{PREFIX}_devices")
+    health = "errors" in metric.key or "retired" in metric.key
+    return _NEVER if own or identity or health else 3
+
+
+def _encode(parts: list[str]) -> bytes:
+    return "".join(parts).encode("utf-8", "replace")

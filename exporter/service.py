@@ -1,0 +1,242 @@
+"""The object graph of the daemon, and the order in which it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from exporter import config as configuration
+from exporter.catalogue import CATALOGUE
+from exporter.child import Child
+from exporter.collect import Collector, PolledSource, Timing
+from exporter.config import Config
+from exporter.host import Clock
+from exporter.model import ConfigError
+from exporter.web import App, Web
+
+log = logging.getLogger(__name__)
+
+_COST_EVERY_S = 15.0
+
+
+class Service:
+    """The running daemon. ``load`` gives the configuration anew for a reload."""
+
+    def __init__(self, config: Config, load: Callable[[], configuration.Loaded]) -> None:
+        self.config = config
+        self._load = load
+        self._clock = Clock()
+        self.notes: list[str] = []
+        self.source, replay = _source(config, self._clock)
+        self.collector = Collector(
+            CATALOGUE,
+            self._clock,
+            _timing(config),
+            [self.source],
+            series_max=config.series.max,
+            expected=config.devices.expected,
+            replay=replay,
+        )
+        if replay:
+            kind = "synthetic" if replay[1] else "recorded"
+            self.notes.append(
+                f"This is a replay of a {kind} capture ({replay[0]}). Nothing here describes this machine."
+            )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def run(self, listener: socket.socket) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        import uvicorn
+
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for sign in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(sign, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._spawn(self._reload_by_signal()))
+        self._spawn(self.collector.run(self.source))
+        self._spawn(self._measure())
+        self._spawn(self._announce(listener))
+        server = uvicorn.Server(
+            uvicorn.Config(
+                Web(self.collector, self._pages),
+                http="httptools",
+                loop="asyncio",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=75,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        # Signals are ours: uvicorn would re-raise them after serving and turn exit 0 into a signal death.
+        server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+        serving = asyncio.create_task(server.serve([listener]))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        log.info("event=stopping")
+        server.should_exit = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*(child.stop() for child in self.collector.children))
+        stopping.cancel()
+        await serving
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A task that ends by an exception is a bug; say so and stop, so that a supervisor starts us anew."""
+        self._tasks.remove(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.critical("event=task_failed", exc_info=error)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    async def reload(self) -> tuple[str, ...]:
+        """Take a new configuration; on any fault the old one stays and ConfigError says why."""
+        try:
+            loaded = self._load()
+        except ConfigError as e:
+            self.collector.reload_ok = False
+            self.collector.publish()
+            log.error("event=reload ok=false detail=%s", e)
+            raise
+        restart = configuration.restart_required(self.config, loaded.config)
+        self.config = configuration.merge_reload(self.config, loaded.config)
+        for warning in loaded.warnings:
+            log.warning("event=config detail=%s", warning)
+        collector = self.collector
+        collector.timing = _timing(self.config)
+        collector.series_max = self.config.series.max
+        collector.expected = self.config.devices.expected
+        collector.reload_ok, collector.reload_at = True, self._clock.now()
+        _log_level(self.config)
+        collector.publish()
+        log.info("event=reload ok=true restart_required=%s", ",".join(restart) or "none")
+        return restart
+
+    async def _reload_by_signal(self) -> None:
+        with contextlib.suppress(ConfigError):
+            await self.reload()
+
+    def _pages(self) -> App:
+        from exporter.pages import create
+
+        return create(self.collector, self.reload, self._token, lambda: self._all_notes())
+
+    def _all_notes(self) -> list[str]:
+        current = self.collector.current
+        none = current is not None and not current.snapshot.devices and not self.notes
+        extra = ["No AMD GPU is visible here; serving amdgpu_devices 0 until one appears."] if none else []
+        return [*self.notes, *extra]
+
+    def _token(self) -> str | None:
+        path = self.config.web.token_file
+        if path is None:
+            return None
+        try:
+            return Path(path).read_text(encoding="utf-8").strip() or None
+        except (OSError, UnicodeDecodeError) as e:
+            log.error("event=token file=%s detail=%s", path, e)
+            return None
+
+    async def _announce(self, listener: socket.socket) -> None:
+        """Say once where we serve and what we see."""
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        log.info("event=serving url=http://%s:%d/", shown, port)
+        while not self.collector.ready:
+            await asyncio.sleep(0.02)
+        current = self.collector.current
+        found = len(current.snapshot.devices) if current else 0
+        log.info("event=ready devices=%d", found)
+        for note in self._all_notes():
+            log.warning("event=note detail=%s", note)
+
+    async def _measure(self) -> None:
+        """What the daemon and its children cost, now and then."""
+        import psutil
+
+        while True:
+            costs: dict[str, tuple[float, int]] = {}
+            pids = {"daemon": os.getpid()}
+            pids |= {c.name: pid for c in self.collector.children if (pid := c.pid)}
+            for name, pid in pids.items():
+                with contextlib.suppress(psutil.Error):
+                    process = psutil.Process(pid)
+                    times = process.cpu_times()
+                    costs[name] = (times.user + times.system, process.memory_info().rss)
+            self.collector.processes = costs
+            await asyncio.sleep(_COST_EVERY_S)
+
+
+def _source(config: Config, clock: Clock) -> tuple[PolledSource, tuple[str, bool] | None]:
+    """The one polled source of now: the kernel's files, or a capture of them."""
+    if config.backend == "replay":
+        from exporter.backends.replay import demo_path, describe
+
+        path = config.capture or str(demo_path())
+        about = describe(Path(path))
+        spec: Mapping[str, Any] = {"backend": "replay", "capture": path, "epoch": clock.now()}
+        return _polled("sysfs", "replay", path, spec), (about.name, about.synthetic)
+    spec = {
+        "backend": "sysfs",
+        "sysfs": config.path.sysfs,
+        "procfs": config.path.procfs,
+        "integrated": config.devices.integrated,
+    }
+    return _polled("sysfs", "sysfs", config.path.sysfs, spec), None
+
+
+def _polled(name: str, backend: str, root: str, spec: Mapping[str, Any]) -> PolledSource:
+    return PolledSource(name, backend, root, Child("reader", "exporter.reader", spec))
+
+
+def _timing(config: Config) -> Timing:
+    poll = config.poll
+    return Timing(poll.interval, poll.deadline, poll.max_age)
+
+
+def bind(config: Config) -> socket.socket:
+    """The listening socket; ConfigError names the address and what to do."""
+    host, port = config.address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host or "0.0.0.0", port))  # noqa: S104 - an empty host asks for every interface
+        listener.listen(1024)
+    except (OSError, OverflowError) as e:
+        listener.close()
+        text = os.strerror(e.errno) if isinstance(e, OSError) and e.errno else str(e)
+        raise ConfigError(
+            f"listen: cannot serve on {config.listen}: {text}; choose another with --listen"
+        ) from e
+    listener.setblocking(False)
+    return listener
+
+
+def _log_level(config: Config) -> None:
+    logging.getLogger("exporter").setLevel(config.log.level.upper())
+
+
+def serve(config: Config, load: Callable[[], configuration.Loaded]) -> None:
+    """Run the daemon until it is told to stop; ConfigError where it cannot start."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="time=%(asctime)s level=%(levelname)s %(message)s"
+    )
+    _log_level(config)
+    listener = bind(config)
+    service = Service(config, load)
+    asyncio.run(service.run(listener))
