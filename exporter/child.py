@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from exporter.model import Reason, SourceError
@@ -73,8 +73,8 @@ class Child:
         self._failures = 0
         if not answer.get("ok"):
             reason = answer.get("reason")
-            known = reason if reason in Reason.__members__.values() else Reason.CRASHED
-            raise SourceError(Reason(known), str(answer.get("detail", "")))
+            known = Reason(reason) if reason in list(Reason) else Reason.CRASHED
+            raise SourceError(known, str(answer.get("detail", "")))
         return answer
 
     async def stop(self) -> None:
@@ -95,10 +95,12 @@ class Child:
 
     async def _exchange(self, message: Message) -> Message:
         process = await self._running()
-        assert process.stdin and process.stdout
-        process.stdin.write(json.dumps(message).encode() + b"\n")
-        await process.stdin.drain()
-        line = await process.stdout.readline()
+        requests, answers = process.stdin, process.stdout
+        if requests is None or answers is None:
+            raise EOFError
+        requests.write(json.dumps(message).encode() + b"\n")
+        await requests.drain()
+        line = await answers.readline()
         if not line.endswith(b"\n"):
             raise EOFError
         answer = json.loads(line)
@@ -137,9 +139,8 @@ class Child:
         return self._process
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        """Pass on what the child says on stderr, each distinct line once: driver libraries repeat themselves."""
-        assert process.stderr
-        while chunk := await process.stderr.read(4096):
+        """Pass on what the child says on stderr, each line once: driver libraries repeat themselves."""
+        while process.stderr and (chunk := await process.stderr.read(4096)):
             for line in chunk.decode("utf-8", "replace").splitlines():
                 if line := line.strip():
                     self._tail.append(line[:300])
@@ -225,6 +226,5 @@ def serve(handlers: Mapping[str, Handler]) -> None:
 
 def spec() -> Message:
     """The child's settings, as its parent passed them."""
-    settings = json.loads(sys.argv[1])
-    assert isinstance(settings, dict)
+    settings: Message = json.loads(sys.argv[1])
     return settings

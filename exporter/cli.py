@@ -82,7 +82,7 @@ def devices(
     json: _Json = False,
     sysfs: _Sysfs = None,
     procfs: _Procfs = None,
-    all: Annotated[bool, typer.Option("--all", help="Show integrated GPUs too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show integrated GPUs too.")] = False,
 ) -> None:
     """List every GPU with all its names side by side. Exit 1 if there is none."""
     from exporter.backends.sysfs import SysfsBackend
@@ -90,7 +90,7 @@ def devices(
     from exporter.host import Root
 
     found = _roots(sysfs, procfs)
-    backend = SysfsBackend(Root(found[0]), Root(found[1]), show_integrated=all)
+    backend = SysfsBackend(Root(found[0]), Root(found[1]), show_integrated=everything)
     listed = [device for device, _ in backend.poll()]
     _print_json(table.as_json(listed)) if json else typer.echo(table.table(listed))
     if not listed:
@@ -133,17 +133,17 @@ def record(
 
 @app.command(epilog="Example: amdgpu-exporter metrics --format json")
 def metrics(
-    format: Annotated[str, typer.Option(help="markdown or json.")] = "markdown",
+    form: Annotated[str, typer.Option("--format", help="markdown or json.")] = "markdown",
 ) -> None:
     """Print the catalogue of metrics."""
     from exporter.catalogue import CATALOGUE, docs
 
-    if format == "json":
+    if form == "json":
         _print_json(docs.as_json(CATALOGUE))
-    elif format == "markdown":
+    elif form == "markdown":
         typer.echo(docs.markdown(CATALOGUE), nl=False)
     else:
-        raise ConfigError(f"--format {format}: expected markdown or json")
+        raise ConfigError(f"--format {form}: expected markdown or json")
 
 
 def _roots(sysfs: str | None, procfs: str | None) -> tuple[str, str]:

@@ -125,13 +125,13 @@ class Inventory:
         for devices in listed:
             for device in devices:
                 now.setdefault(device.id, device)
-        here = {id.pci for id in now}
-        gone = {id: d for id, d in self.devices.items() if id.pci not in here}
+        here = {key.pci for key in now}
+        gone = {key: d for key, d in self.devices.items() if key.pci not in here}
         merged = {**now, **gone}
-        ordinal = {pci: n for n, pci in enumerate(sorted({id.pci for id in merged}))}
-        new = {id: replace(merged[id], gpu=ordinal[id.pci]) for id in sorted(merged, key=_order)}
-        for id in new.keys() - self.devices.keys():
-            log.info("device=%s gpu=%d model=%s event=seen", _say(id), new[id].gpu, new[id].model)
+        ordinal = {pci: n for n, pci in enumerate(sorted({key.pci for key in merged}))}
+        new = {key: replace(merged[key], gpu=ordinal[key.pci]) for key in sorted(merged, key=_order)}
+        for key in sorted(new.keys() - self.devices.keys(), key=_order):
+            log.info("device=%s gpu=%d model=%s event=seen", _say(key), new[key].gpu, new[key].model)
         if new != self.devices:
             self.devices = new
 
@@ -139,8 +139,7 @@ class Inventory:
 class Collector:
     """Owns the sources and the current generation.
 
-    ``extra`` gives slots of other makers (the window ledger) for a time; ``extra_expiry`` says when theirs change by
-    themselves.
+    ``windows`` gives the window ledger's slot for a time; ``windows_expiry`` when it changes by itself.
     """
 
     def __init__(
@@ -159,13 +158,14 @@ class Collector:
         self.series_max = series_max
         self.expected = expected
         self.current: Published | None = None
+        self.first = asyncio.Event()
         self.reload_ok = True
         self.reload_at = clock.now()
         self.inventory = Inventory()
         self.processes: dict[str, tuple[float, int]] = {}
         self.children: list[Child] = [s.child for s in sources]
-        self.extra: Callable[[float], Slot | None] = lambda now: None
-        self.extra_expiry: Callable[[float], float | None] = lambda now: None
+        self.windows: Callable[[float], Slot | None] = lambda _now: None
+        self.windows_expiry: Callable[[float], float | None] = lambda _now: None
         self._catalogue = catalogue
         self._clock = clock
         self._replay = replay
@@ -200,7 +200,7 @@ class Collector:
         now = self._clock.now()
         fresh = {s.name: slot for s in self.sources if (slot := s.fresh(now, self.timing.max_age_s))}
         self.inventory.update(tuple(slot.devices for slot in fresh.values()))
-        if (windows := self.extra(now)) is not None:
+        if (windows := self.windows(now)) is not None:
             fresh[windows.outcome.source] = windows
         fill(self._builder, self._catalogue, self._facts(now, fresh))
         # Its own place in the page is known before its value is.
@@ -223,6 +223,8 @@ class Collector:
             gzip.compress(page.openmetrics, 1, mtime=0),
         )
         self._render_seconds = self._clock.monotonic() - start
+        if self.ready:
+            self.first.set()
         self._schedule_expiry(now)
 
     def _facts(self, now: float, fresh: Mapping[str, Slot]) -> Facts:
@@ -263,16 +265,16 @@ class Collector:
             for s in self.sources
             if s.slot and s.fresh(now, self.timing.max_age_s)
         ]
-        if (other := self.extra_expiry(now)) is not None:
+        if (other := self.windows_expiry(now)) is not None:
             ends.append(other)
         if ends:
             delay = max(0.0, min(ends) - now) + 0.01
             self._expiry = asyncio.get_running_loop().call_later(delay, self.publish)
 
 
-def _order(id: DeviceId) -> tuple[str, int]:
-    return id.pci, -1 if id.partition is None else id.partition
+def _order(key: DeviceId) -> tuple[str, int]:
+    return key.pci, -1 if key.partition is None else key.partition
 
 
-def _say(id: DeviceId) -> str:
-    return id.pci if id.partition is None else f"{id.pci}/{id.partition}"
+def _say(key: DeviceId) -> str:
+    return key.pci if key.partition is None else f"{key.pci}/{key.partition}"

@@ -121,7 +121,8 @@ class _Family:
 
 
 def _histogram(start: str, bounds: list[str], value: Value) -> str:
-    assert isinstance(value, Histogram)
+    if not isinstance(value, Histogram):
+        raise TypeError(f"{start.partition(chr(10))[0]}: a histogram's value must be one")
     name, _, labels = start.partition("\n")
     lead = labels + "," if labels else ""
     lines = [

@@ -97,7 +97,8 @@ class Root:
                 raise OSError(errno.ELOOP, "too many links", rel)
             if target.startswith("/"):
                 done = []
-                target = posixpath.relpath(target, self.path) if target.startswith(self.path + "/") else target
+                if target.startswith(self.path + "/"):
+                    target = posixpath.relpath(target, self.path)
             parts = target.split("/") + parts
         return "/".join(done)
 

@@ -88,7 +88,8 @@ class Series(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-class Histogram(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Histogram:
     """Cumulative bucket counts without +Inf, in the metric's bucket order; total count; sum in base units."""
 
     buckets: tuple[int, ...]

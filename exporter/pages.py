@@ -98,10 +98,10 @@ def landing_page(collector: Collector, notes: list[str]) -> str:
     """What this is, what it sees, and where to go from here; HTML without any script."""
     snapshot = collector.current.snapshot if collector.current else None
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><title>amdgpu-exporter</title>"
+        "<!doctype html><html lang=en><meta charset=utf-8><title>amdgpu-exporter</title>",
         f'<meta name=viewport content="width=device-width"><style>{_STYLE}</style>',
-        f"<h1>amdgpu-exporter</h1><p>Prometheus exporter for AMD GPUs, version {escape(__version__)}: "
-        "not only that a GPU is slow, but why.</p>",
+        f"<h1>amdgpu-exporter</h1><p>Prometheus exporter for AMD GPUs, version {escape(__version__)}:",
+        " not only that a GPU is slow, but why.</p>",
     ]
     parts += [f"<p class=note>{escape(note)}</p>" for note in notes]
     parts.append(

@@ -133,7 +133,7 @@ class Service:
     def _pages(self) -> App:
         from exporter.pages import create
 
-        return create(self.collector, self.reload, self._token, lambda: self._all_notes())
+        return create(self.collector, self.reload, self._token, self._all_notes)
 
     def _all_notes(self) -> list[str]:
         current = self.collector.current
@@ -156,8 +156,7 @@ class Service:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         log.info("event=serving url=http://%s:%d/", shown, port)
-        while not self.collector.ready:
-            await asyncio.sleep(0.02)
+        await self.collector.first.wait()
         current = self.collector.current
         found = len(current.snapshot.devices) if current else 0
         log.info("event=ready devices=%d", found)

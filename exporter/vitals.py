@@ -107,15 +107,15 @@ def fill(builder: SlotBuilder, catalogue: Catalogue, facts: Facts) -> None:
 
 
 def _identity(builder: SlotBuilder, catalogue: Catalogue, facts: Facts) -> None:
-    for id, device in facts.devices.items():
-        here = id in facts.present
-        builder.add("amdgpu_up", int(here), device=id)
+    for key, device in facts.devices.items():
+        here = key in facts.present
+        builder.add("amdgpu_up", int(here), device=key)
         if not here:
             continue
         for name in ("amdgpu_info", "amdgpu_partition_info"):
-            if name in catalogue and not (name == "amdgpu_partition_info" and id.partition is None):
+            if name in catalogue and not (name == "amdgpu_partition_info" and key.partition is None):
                 labels = (_text(device, label) for label in catalogue[name].labels)
-                builder.add(name, 1, *labels, device=id)
+                builder.add(name, 1, *labels, device=key)
 
 
 def _text(device: Device, label: str) -> str:

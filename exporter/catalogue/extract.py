@@ -143,7 +143,9 @@ class _Step:
         yield None, node if isinstance(node, Reason) or node is None else Reason.MALFORMED
 
 
-def _worse(missing: dict[tuple[str, ...] | None, Reason], labels: tuple[str, ...] | None, reason: Reason) -> None:
+def _worse(
+    missing: dict[tuple[str, ...] | None, Reason], labels: tuple[str, ...] | None, reason: Reason
+) -> None:
     """Keep the reason that says more: anything beats "unsupported"."""
     if missing.get(labels, Reason.UNSUPPORTED) is Reason.UNSUPPORTED:
         missing[labels] = reason

@@ -130,7 +130,7 @@ def faults(metric: Metric) -> Iterator[str]:
     if metric.kind is Kind.STATE and not metric.labels:
         yield f"{name}: a state metric's last label names the state"
     if bad := _RESERVED_LABELS & set(metric.labels):
-        yield f"{name}: label {sorted(bad)[0]} is given by the exposition or owned by Prometheus"
+        yield f"{name}: label {min(bad)} is given by the exposition or owned by Prometheus"
     if len(set(metric.labels)) != len(metric.labels):
         yield f"{name}: a label stands twice"
     for f in metric.fields:
