@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parent.parent
+# Where tests/install-parts unpacks real tools; whatever the machine has installed comes first.
+os.environ["PATH"] = os.pathsep.join(
+    (os.environ.get("PATH", ""), str(REPO / ".cache" / "parts" / "usr" / "bin"))
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

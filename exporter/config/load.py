@@ -177,6 +177,9 @@ def _variable(path: str) -> str:
 
 def _nearest(path: str, name: Callable[[str], str] = str) -> str:
     """Words that name the known key closest to ``path``: by its whole path, else by its last part."""
+    if path in sections():
+        first = next(k for k in keys() if k.startswith(f"{path}."))
+        return f"; it is a section, with keys such as {name(first)}"
     known = [*keys(), *sections()]
     near = get_close_matches(path, known, 1, 0.75)
     if not near:

@@ -1,0 +1,95 @@
+# The verbs of this project. `make run` and `make test` need nothing but python3 >= 3.11 and make.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The first that runs and is new enough; looked for only when the virtual environment is made.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+# Stamps carry the content of pyproject.toml in their name: a touched file installs nothing, an edited one does,
+# and what is installed already works without a network.
+DEPS := $(shell sha256sum pyproject.toml | cut -c1-12)
+INSTALLED := $(VENV)/.installed-$(DEPS)
+INSTALLED_DEV := $(VENV)/.installed-dev-$(DEPS)
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: $(INSTALLED) ## Serve: this machine's AMD GPUs, or a replayed demo node where there is none. ARGS="--listen :9408"
+	@if grep -qsx 0x1002 /sys/class/drm/card*/device/vendor || [ -e /dev/kfd ]; then
+		echo "Serving this machine's AMD GPUs on http://127.0.0.1:9408/ (Ctrl-C ends it)"
+		exec $(BIN)/amdgpu-exporter serve $(ARGS)
+	else
+		echo "No AMD GPU found on this machine: this is a REPLAY of a synthetic capture of an 8-GPU node."
+		echo "Serving it on http://127.0.0.1:9408/ (Ctrl-C ends it)"
+		exec $(BIN)/amdgpu-exporter serve --backend replay $(ARGS)
+	fi
+
+.PHONY: test
+test: $(INSTALLED_DEV) ## Run all tests; parts that cannot be had are skipped, saying so. ARGS="-k config"
+	@tests/install-parts
+	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: check
+check: lint types ## Everything but the slow tests: lint, types, generated files, layers, catalogue laws
+	@$(BIN)/python tests/tools/generate.py --check
+	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_catalogue_policy.py tests/test_docs_fresh.py
+
+.PHONY: lint
+lint: $(INSTALLED_DEV) ## Lint, and check the format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet . || { echo "not formatted: run make fmt" >&2; exit 1; }
+
+.PHONY: types
+types: $(INSTALLED_DEV) ## Check types
+	$(BIN)/mypy
+
+.PHONY: fmt
+fmt: $(INSTALLED_DEV) ## Format, and mend what the linter can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: generate
+generate: $(INSTALLED_DEV) ## Rewrite generated files: docs/METRICS.md, docs/CONFIG.md, the demo capture
+	@$(BIN)/python tests/tools/generate.py
+
+.PHONY: golden
+golden: $(INSTALLED_DEV) ## Rewrite golden files; read the diff before you commit it
+	$(BIN)/python -m pytest -q -k golden --update-golden
+	@git --no-pager diff --stat -- tests || true
+
+.PHONY: bench
+bench: $(INSTALLED_DEV) ## Print what it costs, beside others where they are installed
+	@tests/install-parts
+	for each in benchmarks/[a-z]*.py; do echo "== $$each"; $(BIN)/python "$$each"; done
+
+.PHONY: clean
+clean: ## Remove what was built or installed here
+	rm -rf $(VENV) .cache build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): | $(BIN)/python
+	@echo "Installing amdgpu-exporter into $(VENV) (once)"
+	$(PIP) --editable .
+	rm -f $(VENV)/.installed-[0-9a-f]*
+	touch $@
+
+$(INSTALLED_DEV): | $(BIN)/python
+	@echo "Installing amdgpu-exporter and what its tests need into $(VENV) (once)"
+	$(PIP) --editable '.[test,check]'
+	rm -f $(VENV)/.installed-*
+	touch $@ $(INSTALLED)
+
+$(BIN)/python:
+	@[ -n "$(PYTHON)" ] || { echo "python3 >= 3.11 was not found; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make virtual environments; on Debian: apt install python3-venv" >&2; rm -rf $(VENV); exit 1; }
+
+
