@@ -1,0 +1,47 @@
+"""Rewrite every generated file, or with ``--check`` say which ones are not what they would be.
+
+python tests/tools/generate.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from exporter.catalogue import CATALOGUE, docs
+from exporter.config import docs as config_docs
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+def generated() -> dict[Path, str]:
+    """Return each generated page with what it should hold now."""
+    return {
+        Path("docs/METRICS.md"): docs.markdown(CATALOGUE),
+        Path("docs/CONFIG.md"): config_docs.markdown(),
+    }
+
+
+def stale() -> list[Path]:
+    """Return the pages that differ from what they should hold, or are missing."""
+    return [p for p, text in generated().items() if not (REPO / p).exists() or (REPO / p).read_text() != text]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if anything would change")
+    check = parser.parse_args().check
+    differing = stale()
+    for path in differing:
+        if check:
+            print(f"{path} is not what make generate writes", file=sys.stderr)
+        else:
+            (REPO / path).parent.mkdir(exist_ok=True)
+            (REPO / path).write_text(generated()[path])
+            print(f"wrote {path}")
+    return int(check and bool(differing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
