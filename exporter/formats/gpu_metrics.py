@@ -1,0 +1,204 @@
+"""Decode the driver's binary ``gpu_metrics`` table, every published version. Pure; knows no file.
+
+Which table it is follows from the header alone; a table that is unknown or shorter than its layout is an
+error, never read by the layout of a neighbour.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from functools import cache
+
+from exporter.formats.gpu_metrics_tables import ATTRIBUTES, LAYOUTS, PARTITION_LAYOUTS, PARTITIONS
+from exporter.model import FormatError
+
+Decoded = dict[str, "int | list[int | None] | list[dict[str, list[int | None]]] | None"]
+
+_FIELD = re.compile(r"(-|\w+)(?:\*(\d+))?(?::(\d))?(?:@([\d.]+))?\Z")
+_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
+_HEADER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    name: str
+    index: int  # of the first value in the unpacked tuple
+    count: int
+    missing: int  # all ones of the field's own width
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One fixed layout, compiled."""
+
+    size: int
+    unpack: struct.Struct
+    slots: tuple[_Slot, ...]
+    offsets: dict[str, tuple[int, int, int]]  # name -> offset, bytes, count
+    partitions: tuple[str, int] | None = None  # layout of xcp_stats and where it starts
+
+
+def _compile(text: str, start: int) -> Table:
+    at, index, codes = start, 0, "<"
+    slots: list[_Slot] = []
+    offsets: dict[str, tuple[int, int, int]] = {}
+    partitions: tuple[str, int] | None = None
+    widest = 1
+    for word in text.split():
+        match = _FIELD.match(word)
+        if match is None:
+            raise ValueError(f"layout word {word}")
+        name, count, width = match[1], int(match[2] or 1), int(match[3] or 2)
+        if match[4]:
+            nested = partition_table(match[4])
+            gap = -at % 8
+            partitions = (match[4], at + gap)
+            codes += f"{gap + nested.size * PARTITIONS}x"
+            at += gap + nested.size * PARTITIONS
+            widest = 8
+            continue
+        gap = -at % width
+        codes += f"{gap}x" + (f"{count * width}x" if name == "-" else f"{count}{_CODES[width]}")
+        at += gap
+        if name != "-":
+            slots.append(_Slot(name, index, count, (1 << 8 * width) - 1))
+            offsets[name] = (at, width, count)
+            index += count
+        at += count * width
+        widest = max(widest, width)
+    return Table(at + -at % widest, struct.Struct(codes), tuple(slots), offsets, partitions)
+
+
+@cache
+def table(version: tuple[int, int]) -> Table:
+    """The fixed layout of one version; KeyError where there is none."""
+    return _compile(LAYOUTS[version], _HEADER)
+
+
+@cache
+def partition_table(version: str) -> Table:
+    """The layout of one ``xcp_stats`` slot."""
+    return _compile(PARTITION_LAYOUTS[version], 0)
+
+
+def decode(blob: bytes) -> Decoded:
+    """Decode one gpu_metrics table.
+
+    Shape:  scalars -> int; arrays -> list in hardware order; xcp_stats -> list of such mappings.
+    Units:  raw, and not the same in every version (``gpu_metrics_units``).
+    Absent: None where a field holds all ones of *its own* width, nothing else is special.
+    Errors: FormatError for an unknown header or a short blob; nothing else.
+    Source: kernel header kgd_pp_interface.h; check by hand: ``amd-smi metric --json``.
+    """
+    size, version = _header(blob)
+    if version == (1, 9):
+        return decode_attributes(blob)
+    if version not in LAYOUTS:
+        raise FormatError(f"gpu_metrics: unknown table {version[0]}.{version[1]} of {size} bytes")
+    layout = table(version)
+    if size < layout.size or len(blob) < layout.size:
+        raise FormatError(
+            f"gpu_metrics: table {version[0]}.{version[1]} needs {layout.size} bytes; "
+            f"the header says {size}, {len(blob)} are there"
+        )
+    out = _fields(layout, blob, _HEADER)
+    if layout.partitions:
+        name, start = layout.partitions
+        nested = partition_table(name)
+        out["xcp_stats"] = [_slot(nested, blob, start + i * nested.size) for i in range(PARTITIONS)]
+    return out
+
+
+def version_of(blob: bytes) -> tuple[int, int]:
+    """Format and content revision of the header; FormatError where there is none."""
+    return _header(blob)[1]
+
+
+def _header(blob: bytes) -> tuple[int, tuple[int, int]]:
+    if len(blob) < _HEADER:
+        raise FormatError(f"gpu_metrics: {len(blob)} bytes are no table")
+    return blob[0] | blob[1] << 8, (blob[2], blob[3])
+
+
+def _slot(layout: Table, blob: bytes, start: int) -> dict[str, list[int | None]]:
+    # Unpartitioned, seven of the eight slots are all ones: 644 values not worth unpacking on every poll.
+    if blob.count(b"\xff", start, start + layout.size) == layout.size:
+        return {slot.name: [None] * slot.count for slot in layout.slots}
+    return _fields(layout, blob, start)  # type: ignore[return-value]  # every field of a slot is an array
+
+
+def _fields(layout: Table, blob: bytes, start: int) -> Decoded:
+    values = layout.unpack.unpack_from(blob, start)
+    out: Decoded = {}
+    for slot in layout.slots:
+        missing = slot.missing
+        if slot.count == 1:
+            value = values[slot.index]
+            out[slot.name] = None if value == missing else value
+        else:
+            part = values[slot.index : slot.index + slot.count]
+            out[slot.name] = [None if v == missing else v for v in part] if missing in part else list(part)
+    return out
+
+
+_TYPES = "BbHhIiQq"
+_WIDTHS = (1, 1, 2, 2, 4, 4, 8, 8)
+_FIRST_UNSTABLE = 49
+
+
+def decode_attributes(blob: bytes) -> Decoded:
+    """Decode a self-describing table: device table 1.9, or a partition's own table 1.1.
+
+    Shape:  as the table says: one instance -> int, several -> list.
+    Absent: None for all ones of the attribute's own width. An unknown id is stepped over by its size.
+    Errors: FormatError for a type without a width or a table that ends inside an attribute.
+    """
+    if len(blob) < _HEADER + 4:
+        raise FormatError(f"gpu_metrics: {len(blob)} bytes are no self-describing table")
+    (count,) = struct.unpack_from("<i", blob, _HEADER)
+    if not 0 <= count <= 1024:
+        raise FormatError(f"gpu_metrics: a table of {count} attributes is not plausible")
+    at = _HEADER + 4
+    out: Decoded = {}
+    unstable: dict[int, list[int | None]] = {}
+    for nth in range(count):
+        if len(blob) < at + 8:
+            raise FormatError(f"gpu_metrics: the table ends before attribute {nth} of {count}")
+        (code,) = struct.unpack_from("<Q", blob, at)
+        instances, ident, kind = code & 0x3FF, code >> 10 & 0x3FF, code >> 20 & 0xF
+        if kind >= len(_TYPES):
+            raise FormatError(f"gpu_metrics: attribute {ident} has the unknown type {kind}")
+        width, at = _WIDTHS[kind], at + 8
+        if len(blob) < at + width * instances:
+            raise FormatError(f"gpu_metrics: the table ends inside attribute {ident}")
+        if instances and (ident < len(ATTRIBUTES) or ident >= _FIRST_UNSTABLE):
+            missing = -1 if kind & 1 else (1 << 8 * width) - 1
+            raw = struct.unpack_from(f"<{instances}{_TYPES[kind]}", blob, at)
+            values = [None if v == missing else v for v in raw]
+            if ident >= _FIRST_UNSTABLE:
+                unstable[ident] = values
+            else:
+                out[ATTRIBUTES[ident]] = values[0] if instances == 1 else values
+        at += width * instances
+    _temperatures(unstable, out)
+    return out
+
+
+def _temperatures(unstable: dict[int, list[int | None]], out: Decoded) -> None:
+    """Name the die temperatures, whose ids a later kernel moved by one.
+
+    Three ids from 49 on are the later numbering. Two, the second larger (an AID carries several XCDs), are
+    the earlier one. Anything else stays unnamed: a guess would show one die's heat as another's.
+    """
+    if 51 in unstable:
+        names = {49: "temperature_mid", 50: "temperature_aid", 51: "temperature_xcd"}
+    elif 49 in unstable and 50 in unstable and len(unstable[50]) > len(unstable[49]):
+        names = {49: "temperature_aid", 50: "temperature_xcd"}
+    else:
+        return
+    for ident, name in names.items():
+        values = unstable.get(ident)
+        if values is not None:
+            out[name] = values if len(values) > 1 else values[0]

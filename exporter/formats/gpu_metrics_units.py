@@ -1,0 +1,177 @@
+"""A decoded ``gpu_metrics`` table -> one shape and one set of units for all versions. Pure.
+
+What differs between versions (centi-degrees, milliwatts, scalars that became arrays, sentinels narrower than
+their field) ends here, so that the catalogue can name fields as data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from exporter.formats.gpu_metrics import Decoded
+
+_SENSORS = {
+    "temperature_edge": "edge",
+    "temperature_hotspot": "junction",
+    "temperature_mem": "mem",
+    "temperature_vrgfx": "vr_gfx",
+    "temperature_vrsoc": "vr_soc",
+    "temperature_vrmem": "vr_mem",
+    "temperature_gfx": "gfx",
+    "temperature_soc": "soc",
+    "temperature_skin": "skin",
+}
+_SENSOR_ARRAYS = {
+    "temperature_hbm": "hbm",
+    "temperature_mid": "mid",
+    "temperature_aid": "aid",
+    "temperature_xcd": "xcd",
+}
+_CLOCKS = {
+    "sclk": ("current_gfxclk",),
+    "mclk": ("current_uclk",),
+    "fclk": ("current_fclk",),
+    "socclk": ("current_socclk",),
+    "vclk": ("current_vclk0", "current_vclk"),
+    "dclk": ("current_dclk0", "current_dclk"),
+}
+_THROTTLE = {
+    "prochot": "prochot_residency_acc",
+    "power": "ppt_residency_acc",
+    "socket_thermal": "socket_thm_residency_acc",
+    "vr_thermal": "vr_thm_residency_acc",
+    "hbm_thermal": "hbm_thm_residency_acc",
+}
+_COUNTERS = {
+    "pcie_replays": "pcie_replay_count_acc",
+    "pcie_replay_rollovers": "pcie_replay_rover_count_acc",
+    "pcie_recoveries": "pcie_l0_to_recov_count_acc",
+    "pcie_naks_sent": "pcie_nak_sent_count_acc",
+    "pcie_naks_received": "pcie_nak_rcvd_count_acc",
+}
+# The firmware writes 16 ones into the 32-bit slot of an XCC that does not exist.
+_NARROW_SENTINEL = 0xFFFF
+
+
+def unify(decoded: Decoded, version: tuple[int, int]) -> dict[str, Any]:
+    """One shape for every table.
+
+    Shape:  power (W), energy (accumulator), temperature {sensor}, busy {engine} (percent), clock {domain} and
+            clocks {domain: {index}} (MHz), pcie {width, speed (0.1 GT/s)}, xgmi_read/xgmi_write {link} (KB),
+            xgmi_link {link: {up, down}}, throttle {reason}, throttle_samples, pcie counters by name,
+            voltage (mV), fan (rpm).
+    Absent: a scalar the table has and does not fill is None; slots of arrays that are not filled, and what
+            the version does not know at all, are left out.
+    """
+    d: Mapping[str, Any] = decoded
+    apu = version[0] in (2, 3)
+    out: dict[str, Any] = {
+        "power": _power(d, apu),
+        # Several chips carry the field and never count; a counter that is 0 while the GPU draws power is none.
+        "energy": d.get("energy_accumulator") or None,
+        "temperature": _temperatures(d, apu),
+        # Tables 2.x and 3.0 hold percent on some firmware and hundredths on other, and do not say which.
+        "busy": {} if apu else _busy(d),
+        "voltage": d.get("voltage_gfx"),
+        "fan": d.get("current_fan_speed"),
+        "pcie": {"width": d.get("pcie_link_width") or None, "speed": d.get("pcie_link_speed") or None},
+        "throttle": {reason: d[name] for reason, name in _THROTTLE.items() if name in d},
+        "throttle_samples": d.get("accumulation_counter"),
+    }
+    for name, field in _COUNTERS.items():
+        out[name] = d.get(field)
+    out["clock"], out["clocks"] = _clocks(d)
+    out["xgmi_read"] = _filled(d.get("xgmi_read_data_acc"))
+    out["xgmi_write"] = _filled(d.get("xgmi_write_data_acc"))
+    out["xgmi_link"] = {
+        link: {"up": int(up == 1), "down": int(up == 0)}
+        for link, up in _filled(d.get("xgmi_link_status")).items()
+        if up in (0, 1)
+    }
+    return out
+
+
+def _power(d: Mapping[str, Any], apu: bool) -> float | None:
+    watts = d.get("curr_socket_power", d.get("average_socket_power"))
+    if watts is None:
+        return None
+    return float(watts) / 1000 if apu else float(watts)
+
+
+def _temperatures(d: Mapping[str, Any], apu: bool) -> dict[str, float | None]:
+    out: dict[str, float | None] = {}
+    for field, sensor in _SENSORS.items():
+        if field in d:
+            value = d[field]
+            out[sensor] = value / 100 if apu and value is not None else value
+    for field, sensor in _SENSOR_ARRAYS.items():
+        for index, value in _filled(d.get(field)).items():
+            out[f"{sensor}{index}"] = value
+    return out
+
+
+def _busy(d: Mapping[str, Any]) -> dict[str, float | None]:
+    out: dict[str, float | None] = {}
+    for field, engine in (("average_gfx_activity", "gfx"), ("average_umc_activity", "memory")):
+        if field in d:
+            out[engine] = d[field]
+    first: Mapping[str, Any] = d
+    if slots := d.get("xcp_stats"):
+        first = slots[0]
+    for engine, fields in (("vcn", ("vcn_activity", "vcn_busy")), ("jpeg", ("jpeg_activity", "jpeg_busy"))):
+        for name in fields:
+            if name in first and (mean := mean_of(first[name])) is not None:
+                out[engine] = mean
+    return out
+
+
+def _clocks(d: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
+    scalar: dict[str, int] = {}
+    arrays: dict[str, dict[str, int]] = {}
+    for domain, fields in _CLOCKS.items():
+        for field in fields:
+            value = d.get(field)
+            if isinstance(value, list):
+                if filled := _filled(value):
+                    arrays[domain] = filled
+            elif value is not None:
+                scalar[domain] = value
+    return scalar, arrays
+
+
+def _filled(values: Any) -> dict[str, int]:
+    """The slots in use by index; a scalar is an array of one."""
+    if values is None:
+        return {}
+    if isinstance(values, int):
+        return {"0": values}
+    return {str(i): v for i, v in enumerate(values) if v is not None}
+
+
+def mean_of(values: Iterable[int | None] | int | None) -> float | None:
+    """The mean of the slots in use; None without any."""
+    if values is None or isinstance(values, int):
+        return values
+    used = [v for v in values if v is not None and v != _NARROW_SENTINEL]
+    return sum(used) / len(used) if used else None
+
+
+def partition_busy(decoded: Decoded, partition: int, xccs: int | None) -> dict[str, float | None]:
+    """Percent by engine of one partition: the mean over its own XCCs.
+
+    Up to 1.8 a slot of xcp_stats is a partition. In 1.9 partition p owns the XCCs p*n to p*n+n-1, where n
+    is what KFD says the partition has; without it nothing can be said.
+    """
+    d: Mapping[str, Any] = decoded
+    if slots := d.get("xcp_stats"):
+        mine = slots[partition] if partition < len(slots) else {}
+        out = {"gfx": mean_of(mine.get("gfx_busy_inst"))}
+        for engine, name in (("vcn", "vcn_busy"), ("jpeg", "jpeg_busy")):
+            if (mean := mean_of(mine.get(name))) is not None:
+                out[engine] = mean
+        return out
+    busy = d.get("gfx_busy_inst")
+    if not xccs or not isinstance(busy, list):
+        return {"gfx": None}
+    return {"gfx": mean_of(busy[partition * xccs : (partition + 1) * xccs])}
