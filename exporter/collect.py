@@ -181,6 +181,17 @@ class Collector:
         """Each source has finished a poll, well or badly, so that the page is as full as it gets."""
         return self.current is not None and all(s.outcome for s in self.sources)
 
+    def present(self) -> list[Device]:
+        """The GPUs that fresh sources list now, with their ordinals; the same ones that are up."""
+        now = self._clock.now()
+        here = {
+            device.id
+            for s in self.sources
+            if (slot := s.fresh(now, self.timing.max_age_s))
+            for device in slot.devices
+        }
+        return [device for key, device in self.inventory.devices.items() if key in here]
+
     async def run(self, source: PolledSource) -> None:
         """Poll one source for ever, at its cadence; a slow poll skips ticks instead of queueing them."""
         loop = asyncio.get_running_loop()

@@ -19,8 +19,11 @@ from exporter.child import Child
 from exporter.collect import Collector, PolledSource, Timing
 from exporter.config import Config
 from exporter.host import Clock
-from exporter.model import ConfigError
+from exporter.model import ConfigError, Slot
 from exporter.web import App, Web
+from exporter.windows.feed import Feed
+from exporter.windows.ledger import Ledger
+from exporter.windows.spool import ReplaySchedule, Spool
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +53,41 @@ class Service:
             self.notes.append(
                 f"This is a replay of a {kind} capture ({replay[0]}). Nothing here describes this machine."
             )
+        self.ledger = Ledger(config.windows.interval)
+        self.feed = self._feed(replay is not None)
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _feed(self, replayed: bool) -> Feed | None:
+        """What brings windows in: the capture's schedule, the spool folder, or nothing."""
+        if self.config.windows.preset == "off":
+            return None
+        spool: Spool | ReplaySchedule
+        if replayed:
+            spool = ReplaySchedule(Path(self.source.root), self._clock)
+        else:
+            try:
+                folder = self.config.windows.spool_dir
+                path = (
+                    Path(folder)
+                    if folder
+                    else configuration.state_directory(self.config, os.environ) / "spool"
+                )
+                path.mkdir(mode=0o711, parents=True, exist_ok=True)
+                spool = Spool(path, self._clock)
+            except OSError as e:
+                self.notes.append(
+                    f"No windows are taken in: {e.filename}: {e.strerror}; set windows.spool_dir or state_dir."
+                )
+                return None
+        reducer = Child("reducer", "exporter.windows.reducer", {})
+        self.collector.children.append(reducer)
+        self.collector.windows = self._windows
+        self.collector.windows_expiry = self.ledger.next_expiry
+        return Feed(self.ledger, spool, reducer, self._clock, self.collector.publish)
+
+    def _windows(self, now: float) -> Slot:
+        self.ledger.know(self.collector.present())
+        return self.ledger.slot(now)
 
     async def run(self, listener: socket.socket) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -62,6 +99,8 @@ class Service:
             loop.add_signal_handler(sign, stop.set)
         loop.add_signal_handler(signal.SIGHUP, lambda: self._spawn(self._reload_by_signal()))
         self._spawn(self.collector.run(self.source))
+        if self.feed:
+            self._spawn(self.feed.run())
         self._spawn(self._measure())
         self._spawn(self._announce(listener))
         server = uvicorn.Server(

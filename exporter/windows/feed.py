@@ -1,0 +1,80 @@
+"""Brings finished windows into the ledger: folder -> reducer child -> ledger -> next generation.
+
+Parsing and reducing happen in a bounded child, one folder at a time; a folder that cannot be read is set
+aside with its reason and costs nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from exporter.child import Child
+from exporter.host import Clock
+from exporter.model import FormatError, SourceError, Window, WindowOutcome
+from exporter.windows import wire
+from exporter.windows.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+DEADLINE_S = 120.0
+_IDLE_S = 30.0
+
+
+class Spool(Protocol):
+    """Where finished windows lie: the spool folder, or a capture's schedule."""
+
+    def complete(self) -> list[Path]: ...
+
+    def done(self, path: Path) -> None: ...
+
+    def quarantine(self, path: Path, reason: str) -> None: ...
+
+
+class Feed:
+    """Looks for finished windows for ever. ``added`` is called after each one, to publish."""
+
+    def __init__(
+        self, ledger: Ledger, spool: Spool, reducer: Child, clock: Clock, added: Callable[[], None]
+    ) -> None:
+        self._ledger = ledger
+        self._spool = spool
+        self._reducer = reducer
+        self._clock = clock
+        self._added = added
+
+    async def run(self) -> None:
+        idle_since = self._clock.monotonic()
+        while True:
+            for path in await asyncio.to_thread(self._spool.complete):
+                await self.take(path)
+                idle_since = self._clock.monotonic()
+            if self._reducer.pid and self._clock.monotonic() - idle_since > _IDLE_S:
+                # Windows are rare: an idle child would only hold memory.
+                await self._reducer.stop()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def take(self, path: Path) -> None:
+        """One folder: reduce it, add it, and clear it away."""
+        now = self._clock.now
+        try:
+            answer = await self._reducer.request({"op": "reduce", "path": str(path)}, DEADLINE_S)
+            window, sources, results = wire.decode(answer)
+            self._ledger.add(window, sources, results, WindowOutcome(answer["outcome"]), now())
+        except SourceError as e:
+            self._fail(path, wire.outcome_of_failure(e.reason), str(e))
+        except (FormatError, ValueError, KeyError) as e:
+            self._fail(path, WindowOutcome.MALFORMED, str(e))
+        else:
+            await asyncio.to_thread(self._spool.done, path)
+        self._added()
+
+    def _fail(self, path: Path, outcome: WindowOutcome, detail: str) -> None:
+        """Count a window that gave nothing, and keep its files where someone can look at them."""
+        log.warning("window=%s event=quarantined outcome=%s detail=%s", path, outcome, detail)
+        self._ledger.add(Window(path.name, "unknown", "other"), (), (), outcome, self._clock.now())
+        self._spool.quarantine(path, detail)
