@@ -1,5 +1,52 @@
-"""Entries: health."""
+"""Entries: errors a GPU reports about itself."""
 
-from exporter.catalogue.schema import Metric
+from __future__ import annotations
 
-METRICS: tuple[Metric, ...] = ()
+from exporter.catalogue.schema import Field, Kind, Metric, Scope, Unit
+
+_COUNT = (0.0, 2.0**64)
+
+
+def _ecc(severity: str, key: str, sentence: str) -> Metric:
+    return Metric(
+        f"ecc_{severity}_errors",
+        Kind.COUNTER,
+        Unit.NONE,
+        sentence
+        + " By block (umc is memory); counted since the driver started. Absent on cards without ECC.",
+        Scope.SOCKET,
+        _COUNT,
+        labels=("block",),
+        fields=(Field("sysfs", "ras", f"{key}.*", each=("block",)),),
+        peers=(f"dme:gpu_ecc_{severity.removesuffix('able')}_<block>",)
+        + ((f"omnistat:rocm_ras_<block>_{severity}_count",) if severity != "deferred" else ()),
+        check="grep . /sys/class/drm/card*/device/ras/*_err_count",
+    )
+
+
+METRICS: tuple[Metric, ...] = (
+    _ecc(
+        "correctable",
+        "ce",
+        "Memory errors the hardware corrected; data is good, a fast rise announces worse.",
+    ),
+    _ecc(
+        "uncorrectable",
+        "ue",
+        "Errors the hardware could not correct; data was lost and the job may be wrong.",
+    ),
+    _ecc("deferred", "de", "Uncorrectable errors found before anyone used the data (poison)."),
+    Metric(
+        "retired_pages",
+        Kind.GAUGE,
+        Unit.NONE,
+        "Memory pages taken out of use after errors: reserved (done), pending (at the next reset), "
+        "unreservable (in use, still dangerous). Needs root; absent on cards without ECC.",
+        Scope.SOCKET,
+        (0, 1e6),
+        labels=("state",),
+        fields=(Field("sysfs", "ras", "pages.*", each=("state",)),),
+        peers=("dme:gpu_bad_page_count",),
+        check="cat /sys/class/drm/card*/device/ras/gpu_vram_bad_pages",
+    ),
+)

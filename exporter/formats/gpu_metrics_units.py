@@ -68,7 +68,7 @@ def unify(decoded: Decoded, version: tuple[int, int]) -> dict[str, Any]:
     apu = version[0] in (2, 3)
     out: dict[str, Any] = {
         "power": _power(d, apu),
-        # Several chips carry the field and never count; a counter that is 0 while the GPU draws power is none.
+        # Several chips carry the field and never count; one that stands at 0 is no counter.
         "energy": d.get("energy_accumulator") or None,
         "temperature": _temperatures(d, apu),
         # Tables 2.x and 3.0 hold percent on some firmware and hundredths on other, and do not say which.
