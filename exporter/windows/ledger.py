@@ -1,0 +1,163 @@
+"""What is kept of windows: running totals per GPU in memory, and the slot that serves them.
+
+Knows no clock and no file: time is handed in. No counter ever falls while the process lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+
+from exporter.catalogue import CATALOGUE
+from exporter.catalogue.window import SAMPLING_STATES
+from exporter.model import (
+    Device,
+    DeviceId,
+    Gap,
+    Outcome,
+    Reason,
+    Series,
+    Slot,
+    Source,
+    Value,
+    Window,
+    WindowOutcome,
+    WindowResult,
+)
+from exporter.windows.book import FOREIGN_MODE, MODES, Book, faults
+from exporter.windows.kernels import short
+
+SOURCE = "windows"
+_HOLD_LEAST_S = 900.0
+_MANY_DEVICES = 16
+_KERNELS_FEW, _KERNELS_MANY = 10, 5
+_REASONS_MAX = 20
+
+
+class Ledger:
+    """Adds windows up. ``interval_s`` is how often a GPU gets a window; it decides how long gauges live."""
+
+    def __init__(self, interval_s: float = 300.0) -> None:
+        self.hold_s = max(3 * interval_s, _HOLD_LEAST_S)
+        self._books: dict[DeviceId, Book] = {}
+        self._known: dict[DeviceId, None] = {}
+        self._unmapped = {(mode, o.value): 0 for mode in MODES for o in WindowOutcome}
+        self._skipped: dict[str, int] = {}
+        self._at: float | None = None
+        self._series: tuple[Series, ...] = ()
+        self._cached: tuple[tuple[Value, ...], tuple[Gap, ...]] = (), ()
+        self._fresh_until: float | None = None
+        self._fresh_state: str | None = None
+
+    def know(self, devices: Iterable[Device]) -> None:
+        """Say which GPUs there are now: each has its counters at once, one that left has no series.
+
+        Totals of a GPU that leaves are kept, so that it goes on where it was when it comes back.
+        """
+        known: dict[DeviceId, None] = {}
+        for device in devices:
+            known[device.id] = None
+            book = self._books.get(device.id)
+            if book is None:
+                self._books[device.id] = Book(device)
+            elif device.gfx:
+                book.gfx = device.gfx
+        if known.keys() != self._known.keys():
+            self._known = known
+            self._stale()
+
+    def add(
+        self,
+        window: Window,
+        sources: Sequence[Source],
+        results: Sequence[WindowResult],
+        outcome: WindowOutcome,
+        at: float,
+    ) -> None:
+        """Take in one window; ``at`` is wall-clock seconds.
+
+        Errors: ValueError where a result would make a counter fall; then nothing of the window is kept.
+        """
+        for result in results:
+            for fault in faults(result):
+                raise ValueError(f"window {window.id}, GPU {result.gpu}: {fault}")
+        self._stale()
+        self._at = at if self._at is None else max(self._at, at)
+        mode = window.mode if window.mode in MODES else FOREIGN_MODE
+        for source in sources:
+            for reason, rows in source.skipped.items():
+                self._skip(reason, rows)
+        mine = [(r.device, r) for r in results if r.device is not None and r.device in self._known]
+        # A window without any result still speaks of the GPUs that it was taken on.
+        devices = {d for d, _ in mine} if results else {d for d in window.agents.values() if d in self._known}
+        for device in devices:
+            self._books[device].count_window(mode, outcome)
+        if len(mine) < len(results) or not devices:
+            key = mode, outcome.value
+            self._unmapped[key] = self._unmapped.get(key, 0) + 1
+        limit = _KERNELS_FEW if len(self._known) <= _MANY_DEVICES else _KERNELS_MANY
+        for device, result in mine:
+            self._books[device].add(mode, result, at, limit)
+
+    def slot(self, now: float, sampling_state: str = "off") -> Slot:
+        """Everything that stands now. The ``series`` tuple is the same object while the set stays."""
+        if sampling_state not in SAMPLING_STATES:
+            raise ValueError(f"no sampling state {sampling_state!r}")
+        fresh = self._fresh_until is not None and now < self._fresh_until
+        if not fresh or sampling_state != self._fresh_state:
+            self._rebuild(now, sampling_state)
+        values, gaps = self._cached
+        outcome = Outcome(SOURCE, True, None, "", 0.0, now, now)
+        return Slot(outcome, self._series, values, gaps)
+
+    def next_expiry(self, now: float) -> float | None:
+        """When the next series will vanish unless a window comes before."""
+        return min((t for t in self._expiries() if t > now), default=None)
+
+    def kernel_names(self) -> Mapping[str, str]:
+        """Label value -> one full name it stands for, for every kernel that has a series."""
+        return {k: v for d in self._known for k, v in self._books[d].kernels.examples.items()}
+
+    def _expiries(self) -> Iterable[float]:
+        for device in self._known:
+            book = self._books[device]
+            yield from (shown.at + self.hold_s for shown in book.shown.values())
+            yield from book.kernels.expiries()
+
+    def _skip(self, reason: str, rows: int) -> None:
+        known = reason in self._skipped or len(self._skipped) < _REASONS_MAX
+        label = short(reason) if known else FOREIGN_MODE
+        self._skipped[label] = self._skipped.get(label, 0) + rows
+
+    def _stale(self) -> None:
+        self._fresh_until = None
+
+    def _rebuild(self, now: float, state: str) -> None:
+        found: dict[Series, Value] = {}
+        gaps: list[Gap] = []
+        for s in SAMPLING_STATES:
+            found[Series("amdgpu_sampling_state", None, (s,))] = int(s == state)
+        for key, n in self._unmapped.items():
+            found[Series("amdgpu_windows_unmapped_total", None, key)] = n
+        for reason, n in self._skipped.items():
+            found[Series("amdgpu_window_rows_skipped_total", None, (reason,))] = n
+        for device in self._known:
+            book = self._books[device]
+            book.kernels.expire(now)
+            for (metric, labels), value in book.read(now, self.hold_s):
+                if _plausible(metric, value):
+                    found[Series(metric, device, labels)] = value
+                else:
+                    gaps.append(Gap(metric, device, Reason.IMPLAUSIBLE))
+        if len(found) != len(self._series) or not all(map(found.__contains__, self._series)):
+            self._series = tuple(found)
+        self._cached = tuple(map(found.__getitem__, self._series)), tuple(gaps)
+        expiry = self.next_expiry(now)
+        self._fresh_until = float("inf") if expiry is None else expiry
+        self._fresh_state = state
+
+
+def _plausible(metric: str, value: Value) -> bool:
+    low, high = CATALOGUE[metric].range
+    amount = value if isinstance(value, int | float) else value.sum
+    return isfinite(amount) and low <= amount <= high

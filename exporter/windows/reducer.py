@@ -1,0 +1,58 @@
+"""The reducer child: reads one window's files and answers with what they say, inside hard limits.
+
+``python -m exporter.windows.reducer '{"memory_bytes": N}'``; imports nothing of the web or the configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from pathlib import Path
+
+from exporter import child
+from exporter.model import FormatError, Reason, SourceError
+from exporter.windows import intake, wire
+
+MEMORY_BYTES = 1 << 30
+_NICE = 10
+
+
+def main() -> None:
+    settings = child.spec()
+    confine(int(settings.get("memory_bytes", MEMORY_BYTES)))
+    child.serve({"reduce": reduce})
+
+
+def confine(memory_bytes: int) -> None:
+    """Bound what a hostile or huge file can do: memory, core files, and the share of the processor."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    bound = memory_bytes if most == resource.RLIM_INFINITY else min(memory_bytes, most)
+    resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+    with contextlib.suppress(OSError):
+        os.nice(_NICE)
+
+
+def reduce(request: wire.Message) -> wire.Message:
+    """Reduce the window at ``path``. Errors: SourceError that names the path and says what is wrong."""
+    path = Path(request["path"])
+    try:
+        analysis = intake.load([path])
+    except FormatError as e:
+        raise SourceError(Reason.MALFORMED, str(e)) from None
+    except PermissionError as e:
+        raise SourceError(Reason.DENIED, f"{e.filename or path}: {e.strerror}") from None
+    except OSError as e:
+        raise SourceError(Reason.GONE, f"{e.filename or path}: {e.strerror}") from None
+    except MemoryError:
+        limit_mib = resource.getrlimit(resource.RLIMIT_AS)[0] >> 20
+        detail = f"{path}: needs more than {limit_mib} MiB to reduce; take a shorter window"
+        raise SourceError(Reason.CRASHED, detail) from None
+    answer = wire.encode(analysis.window, analysis.sources, analysis.results)
+    answer["outcome"] = wire.outcome_of(analysis.sources, analysis.results).value
+    return answer
+
+
+if __name__ == "__main__":
+    main()
