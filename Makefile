@@ -40,7 +40,7 @@ test: $(INSTALLED_DEV) ## Run all tests; parts that cannot be had are skipped, s
 
 .PHONY: check
 check: lint types ## Everything but the slow tests: lint, types, generated files, layers, catalogue laws
-	@$(BIN)/python tests/tools/generate.py --check
+	@$(BIN)/python -m tests.tools.generate --check
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_catalogue_policy.py tests/test_docs_fresh.py
 
 .PHONY: lint
@@ -59,7 +59,7 @@ fmt: $(INSTALLED_DEV) ## Format, and mend what the linter can mend
 
 .PHONY: generate
 generate: $(INSTALLED_DEV) ## Rewrite generated files: docs/METRICS.md, docs/CONFIG.md, the demo capture
-	@$(BIN)/python tests/tools/generate.py
+	@$(BIN)/python -m tests.tools.generate
 
 .PHONY: golden
 golden: $(INSTALLED_DEV) ## Rewrite golden files; read the diff before you commit it

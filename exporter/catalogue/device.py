@@ -39,7 +39,6 @@ _IDENTITY = (
         peers=(
             "node_exporter:node_drm_card_info",
             "omnistat:rocm_version_info",
-            "dme:labels on every series",
         ),
         check="amdgpu-exporter devices",
     ),

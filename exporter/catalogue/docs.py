@@ -25,19 +25,19 @@ _HEAD = f"""# Metrics
 
 Generated from the catalogue by `make generate`; do not edit. `amdgpu-exporter metrics` prints the same.
 
-Every name starts with `{PREFIX}_`. Values are in base units. A value that is not known is absent, never 0; what
-is missing is counted in `amdgpu_exporter_readings_missing`. A value outside its range is counted as implausible,
-not clamped. `gpu` and `pci` name the GPU; `partition` is there only on a partitioned GPU, and never on a metric
-of the whole socket.
+Every name starts with `{PREFIX}_`. Values are in base units. A value that is not known is absent, never 0;
+what is missing is counted in `amdgpu_exporter_readings_missing`. A value outside its range is counted as
+implausible, not clamped. `gpu` and `pci` name the GPU; `partition` is there only on a partitioned GPU,
+and never on a metric of the whole socket.
 
 **Stability: alpha.** Names may still be added; those listed here change only with a line under "Metrics" in
 CHANGELOG.md.
 """
 _SUPPORT = """## Support by backend
 
-Which groups of raw readings can give a metric; whether a chip, driver or kernel fills them is another matter.
-Backend `replay` reads a capture with the code of the backend that it captured. Metrics of windows, of identity
-and of the exporter itself come with every backend.
+Which groups of raw readings can give a metric; whether a chip, driver or kernel fills them is another
+matter. Backend `replay` reads a capture with the code of the backend that it captured. Metrics of windows, of
+identity and of the exporter itself come with every backend.
 
 """
 

@@ -19,7 +19,13 @@ def dump(config: Config) -> str:
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema of the YAML file."""
-    return Config.model_json_schema()
+    found = Config.model_json_schema()
+    for key in keys().values():
+        if key.kind == "duration" and key.info.default_factory is None:
+            # pydantic leaves a default as the number that it is inside
+            properties = found["$defs"][key.section.__name__]["properties"]
+            properties[key.path.rpartition(".")[2]]["default"] = key.default
+    return found
 
 
 def restart_required(old: Config, new: Config) -> tuple[str, ...]:

@@ -35,7 +35,19 @@ def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     return int(loader.construct_scalar(node))  # 010 is ten, as in YAML 1.2
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _int)
+def _bool(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> bool:
+    return loader.construct_scalar(node).lower() == "true"
+
+
+_TAG = "tag:yaml.org,2002:"
+_known = _Loader.yaml_constructors
+# Other tags (dates, sets, binary) stand for nothing here; what has no constructor is an error with its line.
+_Loader.yaml_constructors = {
+    _TAG + "int": _int,
+    _TAG + "bool": _bool,
+    None: _known[None],
+    **{_TAG + name: _known[_TAG + name] for name in ("null", "float", "str", "seq", "map")},
+}
 
 
 def read(blob: bytes, name: str, sections: AbstractSet[str]) -> Iterator[tuple[str, Any, int]]:
@@ -46,7 +58,7 @@ def read(blob: bytes, name: str, sections: AbstractSet[str]) -> Iterator[tuple[s
     try:
         loader = _Loader(blob)
         root = loader.get_single_node()
-        if root is None:
+        if root is None or root.tag == _TAG + "null":
             return
         if not isinstance(root, yaml.MappingNode):
             raise ConfigError(
@@ -62,6 +74,8 @@ def read(blob: bytes, name: str, sections: AbstractSet[str]) -> Iterator[tuple[s
         raise ConfigError(f"{name}:{line}: not valid YAML: {e.reason}") from None
     except RecursionError:
         raise ConfigError(f"{name}: not valid configuration: nested too deep") from None
+    except ValueError as e:  # a number of thousands of digits, or a tag that its text contradicts
+        raise ConfigError(f"{name}: not valid YAML: {e}") from None
 
 
 def _mapping(

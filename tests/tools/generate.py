@@ -1,6 +1,6 @@
 """Rewrite every generated file, or with ``--check`` say which ones are not what they would be.
 
-python tests/tools/generate.py [--check]
+python -m tests.tools.generate [--check]
 """
 
 from __future__ import annotations

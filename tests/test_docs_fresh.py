@@ -1,0 +1,74 @@
+"""Pages that are generated hold what would be generated now; pages written by hand point at what exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from exporter.config.keys import keys
+from tests.tools import generate
+
+REPO = Path(__file__).resolve().parent.parent
+WRITTEN = ("README.md", "CHANGELOG.md", "docs/ARCHITECTURE.md")
+
+
+def test_generated_pages_are_fresh() -> None:
+    assert generate.stale() == [], "run make generate"
+
+
+def test_a_stale_page_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "REPO", tmp_path)
+    assert generate.stale() == list(generate.generated())
+    for path, text in generate.generated().items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert generate.stale() == []
+    (tmp_path / "docs" / "CONFIG.md").write_text("old")
+    assert generate.stale() == [Path("docs/CONFIG.md")]
+
+
+def test_every_key_is_documented_once() -> None:
+    page = (REPO / "docs" / "CONFIG.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z_.0-9]+)` \|", page, re.MULTILINE)
+    assert rows == list(keys())
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_links_lead_somewhere(page: str) -> None:
+    text = (REPO / page).read_text(encoding="utf-8")
+    targets = [t for t in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in t]
+    assert [t for t in targets if not ((REPO / page).parent / t).exists()] == []
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_every_make_verb_in_a_text_exists(page: str) -> None:
+    verbs = set(re.findall(r"^([a-z]+):", (REPO / "Makefile").read_text(), re.MULTILINE))
+    used = set(re.findall(r"`make ([a-z]+)", (REPO / page).read_text(encoding="utf-8")))
+    assert used <= verbs
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_every_metric_named_in_a_text_exists(page: str) -> None:
+    from exporter.catalogue import CATALOGUE
+
+    text = (REPO / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"\bamdgpu_[a-z0-9_]+\b", text))
+    known = {f"{m.name}{suffix}" for m in CATALOGUE for suffix in ("", "_sum", "_count", "_bucket")}
+    assert sorted(named - known) == []
+
+
+def test_make_help_lists_every_verb_that_people_use() -> None:
+    shown = subprocess.run(["make", "help"], cwd=REPO, capture_output=True, text=True, check=True).stdout
+    verbs = ("run", "test", "check", "fmt", "lint", "types", "generate", "golden", "bench", "clean", "help")
+    for verb in verbs:
+        assert re.search(rf"^  make {verb} +\S", shown, re.MULTILINE), verb
+
+
+def test_the_generator_says_what_is_stale() -> None:
+    command = [sys.executable, "-m", "tests.tools.generate", "--check"]
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
