@@ -35,6 +35,10 @@ def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     return int(loader.construct_scalar(node))  # 010 is ten, as in YAML 1.2
 
 
+def _float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
+    return float(loader.construct_scalar(node).lower().replace(".inf", "inf").replace(".nan", "nan"))
+
+
 def _bool(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> bool:
     return loader.construct_scalar(node).lower() == "true"
 
@@ -44,9 +48,10 @@ _known = _Loader.yaml_constructors
 # Other tags (dates, sets, binary) stand for nothing here; what has no constructor is an error with its line.
 _Loader.yaml_constructors = {
     _TAG + "int": _int,
+    _TAG + "float": _float,
     _TAG + "bool": _bool,
     None: _known[None],
-    **{_TAG + name: _known[_TAG + name] for name in ("null", "float", "str", "seq", "map")},
+    **{_TAG + name: _known[_TAG + name] for name in ("null", "str", "seq", "map")},
 }
 
 
