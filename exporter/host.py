@@ -72,6 +72,16 @@ class Root:
         except OSError:
             return []
 
+    def stamp(self, rel: str) -> int | None:
+        """When entries of a folder last came or went, in wall-clock nanoseconds; None where it is not there.
+
+        Kernel file systems may not keep it: an unchanged stamp proves nothing there.
+        """
+        try:
+            return os.stat(self._at(rel)).st_mtime_ns
+        except OSError:
+            return None
+
     def exists(self, rel: str) -> bool:
         return os.path.exists(self._at(rel))
 

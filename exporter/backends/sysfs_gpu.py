@@ -1,0 +1,324 @@
+"""Reads the files of one GPU into raw groups, as cheaply as a poll needs.
+
+Never touches a file whose reading costs or changes something: ``pcie_bw`` (blocks a second), ``xgmi_error``
+(clears on read), ``pp_od_clk_voltage``, ``pp_features``, ``pp_table``, firmware files.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from exporter.formats import sysfs_text
+from exporter.formats.gpu_metrics import Decoded, decode, version_of
+from exporter.formats.gpu_metrics_units import unify
+from exporter.host import Root, reason_of
+from exporter.model import FormatError, Raw, Reason
+
+log = logging.getLogger(__name__)
+
+GROUPS = ("busy", "memory", "hwmon", "dpm", "link", "ras", "gpu_metrics")
+
+_Parse = Callable[[bytes], Raw]
+_SMALL = 4096
+_BLOB = 16384
+_SETTLED_NS = 1_000_000_000  # a folder changed less than this ago may change again within its stamp's grain
+
+_BUSY = {"gfx": "gpu_busy_percent", "memory": "mem_busy_percent", "vcn": "vcn_busy_percent"}
+_POOLS = {"vram": "mem_info_vram", "visible_vram": "mem_info_vis_vram", "gtt": "mem_info_gtt"}
+_DOMAINS = ("sclk", "mclk", "fclk", "socclk", "vclk", "dclk")
+_HWMON = re.compile(r"(temp|freq|in)(\d+)_(input|label)\Z")
+_SERIES = {"temp": "temperature", "freq": "clock", "in": "voltage"}
+_RAS_BLOCK = re.compile(r"(\w+)_err_count\Z")
+
+
+class GpuReader:
+    """The files of one PCI device.
+
+    Fast files are read on every poll. Limits and sizes are kept for ``slow_s`` seconds, error counts for
+    ``ras_s``; what is missing or unreadable is tried again on every poll.
+    """
+
+    def __init__(self, root: Root, path: str, slow_s: float, ras_s: float) -> None:
+        self._root = root
+        self._read = root.read
+        self.path = path
+        self._slow_s, self._ras_s = slow_s, ras_s
+        self._status = f"{path}/power/runtime_status"
+        self._blob = f"{path}/gpu_metrics"
+        self._busy = [(key, f"{path}/{file}") for key, file in _BUSY.items()]
+        self._used = [(pool, f"{path}/{file}_used") for pool, file in _POOLS.items()]
+        self._dpm = [(domain, f"{path}/pp_dpm_{domain}") for domain in _DOMAINS]
+        self._width, self._speed = f"{path}/current_link_width", f"{path}/current_link_speed"
+        self._replays = f"{path}/pcie_replay_count"
+        self._hwmon: _Hwmon | None = None
+        self._limits = _Kept(root, path, _limit_files(path))
+        self._slow_due = float("-inf")
+        self._ras = _Ras(root, f"{path}/ras")
+        self._ras_due = float("-inf")
+        self._complaint = ""
+
+    def asleep(self) -> bool:
+        """Whether the GPU is suspended; asking does not wake it. Raises OSError where the device is gone."""
+        try:
+            return self._read(self._status, _SMALL).startswith(b"suspend")
+        except OSError as e:
+            if reason_of(e) is Reason.GONE or not self._root.exists(self.path):
+                raise
+            return False
+
+    def read(self, now: float) -> tuple[dict[str, Raw], Decoded | None]:
+        """All groups, and the decoded table for what concerns partitions."""
+        refresh = now >= self._slow_due
+        if refresh:
+            self._slow_due = now + self._slow_s
+        value = self._value
+        hwmon = self._read_hwmon(refresh)
+        clocks = hwmon["clock"] if isinstance(hwmon, dict) else {}
+        limits = self._limits.read(refresh)
+        table, decoded = self._table()
+        groups: dict[str, Raw] = {
+            "busy": {key: value(rel, sysfs_text.integer) for key, rel in self._busy},
+            "memory": {
+                "used": {pool: value(rel, sysfs_text.integer) for pool, rel in self._used},
+                "size": limits["size"],
+            },
+            "hwmon": hwmon,
+            # Each of these asks the power controller, so none is read where hwmon has said it already.
+            "dpm": {
+                domain: value(rel, sysfs_text.active_megahertz)
+                for domain, rel in self._dpm
+                if type(clocks.get(domain)) is not int
+            },
+            "link": {
+                "width": value(self._width, sysfs_text.lanes),
+                "speed": value(self._speed, sysfs_text.transfers_per_second),
+                "replays": value(self._replays, sysfs_text.integer),
+                **limits["link"],
+            },
+            "ras": self._read_ras(now),
+            "gpu_metrics": table,
+        }
+        return groups, decoded
+
+    def _value(self, rel: str, parse: _Parse) -> Raw:
+        try:
+            return parse(self._read(rel, _SMALL))
+        except OSError as e:
+            return reason_of(e)
+
+    def _table(self) -> tuple[Raw, Decoded | None]:
+        try:
+            blob = self._read(self._blob, _BLOB)
+        except OSError as e:
+            return reason_of(e), None
+        if not blob:
+            return Reason.UNSUPPORTED, None
+        try:
+            decoded = decode(blob)
+            return unify(decoded, version_of(blob)), decoded
+        except FormatError as e:
+            if str(e) != self._complaint:
+                self._complaint = str(e)
+                log.warning("file=%s event=malformed detail=%s; other files serve instead", self._blob, e)
+            return Reason.MALFORMED, None
+
+    def _read_hwmon(self, refresh: bool) -> Raw:
+        if self._hwmon is None or not self._hwmon.current():
+            self._hwmon = _Hwmon.open(self._root, f"{self.path}/hwmon")
+            refresh = True
+        return Reason.UNSUPPORTED if self._hwmon is None else self._hwmon.read(refresh)
+
+    def _read_ras(self, now: float) -> Raw:
+        if now >= self._ras_due or self._ras.unsettled:
+            self._ras_due = now + self._ras_s
+            self._ras.refresh()
+        return self._ras.groups
+
+
+def _limit_files(path: str) -> dict[str, dict[str, tuple[str, _Parse]]]:
+    return {
+        "size": {pool: (f"{path}/{file}_total", sysfs_text.integer) for pool, file in _POOLS.items()},
+        "link": {
+            "max_width": (f"{path}/max_link_width", sysfs_text.lanes),
+            "max_speed": (f"{path}/max_link_speed", sysfs_text.transfers_per_second),
+        },
+    }
+
+
+class _Folder:
+    """Notices when entries of one folder come or go, where the file system tells."""
+
+    def __init__(self, root: Root, path: str) -> None:
+        self._root, self._path = root, path
+        self._stamp = root.stamp(path)
+        self._settled = _settled(self._stamp)
+
+    def unchanged(self) -> bool:
+        stamp = self._root.stamp(self._path)
+        same = stamp == self._stamp and self._settled
+        self._stamp, self._settled = stamp, _settled(stamp)
+        return same
+
+
+def _settled(stamp: int | None) -> bool:
+    return stamp is None or time.time_ns() - stamp > _SETTLED_NS
+
+
+class _Kept:
+    """Files that rarely change: kept while they are readable and their folder's entries stay."""
+
+    def __init__(self, root: Root, folder: str, files: dict[str, dict[str, tuple[str, _Parse]]]) -> None:
+        self._root, self._files = root, files
+        self._folder = _Folder(root, folder)
+        self._values: dict[str, dict[str, Raw]] = {group: {} for group in files}
+
+    def read(self, refresh: bool) -> dict[str, dict[str, Raw]]:
+        again = not self._folder.unchanged() or refresh
+        for group, files in self._files.items():
+            old = self._values[group]
+            new: dict[str, Raw] | None = None
+            for key, (rel, parse) in files.items():
+                if again or type(old.get(key)) not in (int, float):
+                    if new is None:
+                        new = dict(old)
+                    new[key] = self._one(rel, parse)
+            if new is not None:
+                self._values[group] = new
+        return self._values
+
+    def _one(self, rel: str, parse: _Parse) -> Raw:
+        try:
+            return parse(self._root.read(rel, _SMALL))
+        except OSError as e:
+            return reason_of(e)
+
+
+class _Hwmon:
+    """One hwmon folder: which sensors it has, found once; their values, read every time."""
+
+    @classmethod
+    def open(cls, root: Root, parent: str) -> _Hwmon | None:
+        """The GPU's hwmon folder; None where there is none."""
+        names = [n for n in root.listdir(parent) if n.startswith("hwmon")]
+        return cls(root, f"{parent}/{names[0]}") if names else None
+
+    def __init__(self, root: Root, path: str) -> None:
+        self._root, self._path = root, path
+        self._folder = _Folder(root, path)
+        self._fast: list[tuple[str, str, str]] = []  # group, sensor, file
+        self._lost = False
+        names = root.listdir(path)
+        have = set(names)
+        slow: dict[str, dict[str, tuple[str, _Parse]]] = {
+            "temperature_critical": {},
+            "temperature_emergency": {},
+            "power": {},
+        }
+        seen: set[tuple[str, str]] = set()
+        for name in names:
+            match = _HWMON.match(name)
+            if not match or (match[1], match[2]) in seen:
+                continue
+            seen.add((match[1], match[2]))
+            stem = match[1] + match[2]
+            sensor = root.text(f"{path}/{stem}_label") or stem
+            self._fast.append((_SERIES[match[1]], sensor, f"{path}/{stem}_input"))
+            if match[1] == "temp":
+                for kind, group in (("crit", "temperature_critical"), ("emergency", "temperature_emergency")):
+                    if f"{stem}_{kind}" in have:
+                        slow[group][sensor] = (f"{path}/{stem}_{kind}", sysfs_text.integer)
+        if "power1_cap" in have:
+            slow["power"]["power_cap"] = (f"{path}/power1_cap", sysfs_text.integer)
+        self._single = [
+            (key, f"{path}/{file}")
+            for key, file in (
+                ("power_average", "power1_average"),
+                ("power_input", "power1_input"),
+                ("fan", "fan1_input"),
+            )
+            if file in have
+        ]
+        self._slow = _Kept(root, path, slow)
+
+    def current(self) -> bool:
+        """Whether what was found still stands."""
+        return not self._lost and self._folder.unchanged()
+
+    def read(self, refresh: bool) -> dict[str, Raw]:
+        kept = self._slow.read(refresh)
+        read, integer = self._root.read, sysfs_text.integer
+        out: dict[str, Any] = {
+            "temperature": {},
+            "clock": {},
+            "voltage": {},
+            "temperature_critical": kept["temperature_critical"],
+            "temperature_emergency": kept["temperature_emergency"],
+            **kept["power"],
+        }
+        for group, sensor, rel in self._fast:
+            try:
+                out[group][sensor] = integer(read(rel, _SMALL))
+            except OSError as e:
+                out[group][sensor] = self._failed(e)
+        for key, rel in self._single:
+            try:
+                out[key] = integer(read(rel, _SMALL))
+            except OSError as e:
+                out[key] = self._failed(e)
+        return out
+
+    def _failed(self, error: OSError) -> Reason:
+        if isinstance(error, FileNotFoundError):
+            self._lost = True
+        return reason_of(error)
+
+
+class _Ras:
+    """Error counts by block. Each read asks the hardware, so the answers are kept for a while."""
+
+    def __init__(self, root: Root, path: str) -> None:
+        self._root, self._path = root, path
+        self._folder = _Folder(root, path)
+        self._busy = False
+        self.groups: Raw = Reason.UNSUPPORTED
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether to ask again now: entries changed, or a block was busy."""
+        return not self._folder.unchanged() or self._busy
+
+    def refresh(self) -> None:
+        names = self._root.listdir(self._path)
+        self._busy = False
+        if not names:
+            self.groups = Reason.UNSUPPORTED
+            return
+        out: dict[str, dict[str, Raw]] = {"ce": {}, "ue": {}, "de": {}}
+        for name in names:
+            if match := _RAS_BLOCK.match(name):
+                self._block(match[1], f"{self._path}/{name}", out)
+        groups: dict[str, Raw] = dict(out)
+        if "gpu_vram_bad_pages" in names:
+            try:
+                groups["pages"] = sysfs_text.retired_pages(
+                    self._root.read(f"{self._path}/gpu_vram_bad_pages")
+                )
+            except OSError as e:
+                groups["pages"] = reason_of(e)
+        self.groups = groups
+
+    def _block(self, block: str, rel: str, out: dict[str, dict[str, Raw]]) -> None:
+        try:
+            counts: Raw = sysfs_text.ras_counts(self._root.read(rel, _SMALL))
+        except OSError as e:
+            counts = reason_of(e)
+        self._busy = self._busy or counts is Reason.BUSY
+        for severity in ("ce", "ue"):
+            value = counts.get(severity, Reason.UNSUPPORTED) if isinstance(counts, dict) else counts
+            out[severity][block] = value
+        if isinstance(counts, dict) and "de" in counts:
+            out["de"][block] = counts["de"]
