@@ -185,14 +185,14 @@ _COUNTERS = (
         set="compute",
     ),
     _total(
-        "counter_available_instructions",
+        "counters_available_instructions",
         Unit.NONE,
         "Instruction slots in the same counter windows; absent where the chip's issue peak is unknown.",
         labels=("set",),
         set="compute",
     ),
     _total(
-        "counter_observed",
+        "counters_observed",
         Unit.SECONDS,
         "Time that counter windows observed, by counter set; the denominator for rates of that set.",
         labels=("set",),

@@ -80,7 +80,7 @@ class Book:
         self._peak_known = device.gfx in _PEAK_KNOWN
         if not self._peak_known:
             # Zero slots would read as an infinite density; the series comes with the first slots seen.
-            del self.totals["amdgpu_counter_available_instructions_total", ("compute",)]
+            del self.totals["amdgpu_counters_available_instructions_total", ("compute",)]
 
     def count_window(self, mode: str, outcome: WindowOutcome) -> None:
         self._grow("amdgpu_windows_total", 1, mode, outcome.value)
@@ -129,7 +129,7 @@ class Book:
         if r.l2_hits is not None and r.l2_requests is not None:
             self._grow("amdgpu_cache_hits_total", r.l2_hits, "l2")
             self._grow("amdgpu_cache_requests_total", r.l2_requests, "l2")
-            self._grow("amdgpu_counter_observed_seconds_total", r.counter_observed_ns, "l2")
+            self._grow("amdgpu_counters_observed_seconds_total", r.counter_observed_ns, "l2")
         if r.valu_instructions is None:
             return
         if r.slots_available is None:
@@ -140,9 +140,9 @@ class Book:
             return
         else:
             self._peak_known = True
-            self._grow("amdgpu_counter_available_instructions_total", r.slots_available, "compute")
+            self._grow("amdgpu_counters_available_instructions_total", r.slots_available, "compute")
         self._grow("amdgpu_valu_instructions_total", r.valu_instructions)
-        self._grow("amdgpu_counter_observed_seconds_total", r.counter_observed_ns, "compute")
+        self._grow("amdgpu_counters_observed_seconds_total", r.counter_observed_ns, "compute")
 
     def _show(self, part: str, at: float, values: Mapping[Key, float]) -> None:
         # A window that comes late must not hide a newer one.
@@ -193,8 +193,8 @@ def _zero_keys() -> Iterator[Key]:
         for outcome in _USUAL:
             yield "amdgpu_windows_total", (mode, outcome.value)
     for name in _SETS:
-        yield "amdgpu_counter_observed_seconds_total", (name,)
-    yield "amdgpu_counter_available_instructions_total", ("compute",)
+        yield "amdgpu_counters_observed_seconds_total", (name,)
+    yield "amdgpu_counters_available_instructions_total", ("compute",)
     yield "amdgpu_valu_instructions_total", ()
     yield "amdgpu_cache_hits_total", ("l2",)
     yield "amdgpu_cache_requests_total", ("l2",)

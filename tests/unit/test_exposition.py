@@ -145,7 +145,7 @@ def test_the_layout_is_reused_while_the_series_stay_and_only_then() -> None:
     series = (Series("amdgpu_power_watts", A, ()),)
     first = renderer.layout(DEVICES, [series], 10)
     assert renderer.layout(DEVICES, [series], 10) is first
-    assert renderer.layout(DEVICES, [tuple(list(series))], 10) is not first
+    assert renderer.layout(DEVICES, [(*series,)], 10) is not first
     again = renderer.layout(DEVICES, [series], 10)
     assert renderer.layout(dict(DEVICES), [series], 10) is not again
 

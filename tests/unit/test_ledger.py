@@ -125,8 +125,8 @@ def test_counter_windows_feed_counters_and_never_times(ledger: Ledger) -> None:
     ledger.add(window("counters"), [], [counted()], OK, 10.0)
     slot = ledger.slot(11.0)
     assert value(slot, "amdgpu_valu_instructions_total") == 5e8
-    assert value(slot, "amdgpu_counter_available_instructions_total", "compute") == 2e9
-    assert value(slot, "amdgpu_counter_observed_seconds_total", "compute") == pytest.approx(2e-3)
+    assert value(slot, "amdgpu_counters_available_instructions_total", "compute") == 2e9
+    assert value(slot, "amdgpu_counters_observed_seconds_total", "compute") == pytest.approx(2e-3)
     assert value(slot, "amdgpu_cache_hits_total", "l2") == 750
     assert value(slot, "amdgpu_cache_requests_total", "l2") == 1000
     assert value(slot, "amdgpu_l2_hit_ratio") == 0.75
@@ -154,7 +154,7 @@ def test_a_counter_set_without_its_denominator_feeds_no_ratio() -> None:
     unknown.know([Device(GPU0, 0, gfx="gfx1100")])
     for it in (known, unknown):
         it.add(window("counters"), [], [counted(slots_available=None, slots_active=None)], OK, 1.0)
-    available = ("amdgpu_counter_available_instructions_total", "compute")
+    available = ("amdgpu_counters_available_instructions_total", "compute")
     assert value(known.slot(2.0), "amdgpu_valu_instructions_total") == 0
     assert value(known.slot(2.0), *available) == 0
     assert value(unknown.slot(2.0), "amdgpu_valu_instructions_total") == 5e8
