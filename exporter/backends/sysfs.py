@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from exporter.backends.sysfs_cards import DRM, GENERATION, NODES
+from exporter.backends.sysfs_cards import DRM, KFD
 from exporter.backends.sysfs_gpu import GROUPS, GpuReader
 from exporter.backends.sysfs_topology import Part, Socket, discover
 from exporter.formats.gpu_metrics import Decoded
@@ -45,6 +45,7 @@ class SysfsBackend:
         self._slow_s, self._ras_s = slow_s, ras_s
         self._sockets: dict[str, Socket] = {}
         self._readers: dict[str, GpuReader] = {}
+        self._kfd = self._resolve_kfd()
         self._seen: object = None
         self._due = float("-inf")
         self._stale = True
@@ -66,10 +67,14 @@ class SysfsBackend:
 
     def _update(self, now: float) -> None:
         root = self._root
-        seen = (root.listdir(DRM), root.listdir(NODES), root.text(GENERATION))
+        seen = self._look()
         if seen == self._seen and now < self._due and not self._stale:
             return
-        self._seen, self._due, self._stale = seen, now + self._slow_s, False
+        try:
+            self._kfd = root.resolve(KFD)
+        except OSError:
+            self._kfd = self._resolve_kfd()
+        self._seen, self._due, self._stale = self._look(), now + self._slow_s, False
         found = discover(
             root, show_integrated=self._show_integrated, serials=self._serials, known=self._sockets
         )
@@ -82,6 +87,21 @@ class SysfsBackend:
                     if (reader := old.get(socket.pci)) and reader.path == socket.path
                     else GpuReader(root, socket.path, self._slow_s, self._ras_s)
                 )
+
+    def _resolve_kfd(self) -> str:
+        try:
+            return self._root.resolve(KFD)
+        except OSError:
+            return KFD
+
+    def _look(self) -> object:
+        """What changes when GPUs come, go or are partitioned anew."""
+        root = self._root
+        return (
+            root.listdir(DRM),
+            root.listdir(f"{self._kfd}/nodes"),
+            root.text(f"{self._kfd}/generation_id"),
+        )
 
     def _read(self, socket: Socket, now: float) -> tuple[Mapping[str, Raw], Decoded | None]:
         reader = self._readers.get(socket.pci)

@@ -16,8 +16,7 @@ from exporter.host import Root
 
 AMD = 0x1002
 DRM = "class/drm"
-NODES = "class/kfd/kfd/topology/nodes"
-GENERATION = "class/kfd/kfd/topology/generation_id"
+KFD = "class/kfd/kfd/topology"
 
 _CARD = re.compile(r"card(\d+)\Z")
 _RENDER = re.compile(r"renderD(\d+)\Z")
@@ -138,7 +137,7 @@ def _card(root: Root, path: str, index: int, render: int | None) -> Card | None:
 
 def nodes(root: Root) -> list[Node]:
     """GPU nodes of AMD by number; a node this container may not see is left out."""
-    base = root.resolve(NODES)
+    base = root.resolve(f"{KFD}/nodes")
     out = []
     for name in sorted((n for n in root.listdir(base) if n.isdecimal()), key=int):
         properties = sysfs_text.properties(_bytes(root, f"{base}/{name}/properties"))
