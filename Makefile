@@ -50,7 +50,8 @@ lint: $(INSTALLED_DEV) ## Lint, and check the format
 
 .PHONY: types
 types: $(INSTALLED_DEV) ## Check types
-	$(BIN)/mypy
+	# A cache from before a module was added can claim that it does not exist; without one it takes seconds.
+	$(BIN)/mypy --no-incremental
 
 .PHONY: fmt
 fmt: $(INSTALLED_DEV) ## Format, and mend what the linter can mend
@@ -90,6 +91,7 @@ $(INSTALLED_DEV): | $(BIN)/python
 
 $(BIN)/python:
 	@[ -n "$(PYTHON)" ] || { echo "python3 >= 3.11 was not found; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	rm -f $(VENV)/.installed-*
 	$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make virtual environments; on Debian: apt install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from exporter.catalogue import device, health, meta, window
+from exporter.catalogue import device, health, links, meta, window
 from exporter.catalogue.schema import PREFIX, Catalogue, Field, Metric, Scope
 
 _AREAS = (
     ("Devices", device.METRICS),
+    ("Links", links.METRICS),  # listed among the devices' own; the later heading holds
     ("Health", health.METRICS),
     ("Profiling windows", window.METRICS),
     ("The exporter itself", meta.METRICS),
