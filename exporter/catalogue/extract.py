@@ -5,11 +5,16 @@ Never guesses: what is not a finite number inside the metric's range becomes a G
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
+from typing import Any
 
 from exporter.catalogue.schema import Catalogue, Field, Metric, Scope
 from exporter.model import Device, DeviceId, Gap, Raw, RawGroups, Reason, Series, Value
+
+Labels = tuple[str, ...]
+_LARGEST = sys.float_info.max
 
 
 class Extractor:
@@ -20,11 +25,10 @@ class Extractor:
 
     def __init__(self, catalogue: Catalogue, backend: str) -> None:
         self._plan = [
-            (m, [_Step(m, f) for f in m.fields if f.backend == backend])
+            _Plan(m, [_Step(m, f) for f in m.fields if f.backend == backend])
             for m in catalogue
             if any(f.backend == backend for f in m.fields)
         ]
-        self._known: dict[Series, Series] = {}
 
     def extract(
         self, device: Device, groups: RawGroups, series: list[Series], values: list[Value], gaps: list[Gap]
@@ -33,47 +37,64 @@ class Extractor:
 
         A partition other than the first carries no socket-scoped metric: the first speaks for the socket.
         """
-        secondary = bool(device.id.partition)
-        for metric, steps in self._plan:
-            if metric.scope is Scope.SOCKET:
-                if secondary:
-                    continue
-                owner = device.id.socket
-            else:
-                owner = device.id
-            self._one(metric, steps, owner, groups, series, values, gaps)
+        secondary, socket = bool(device.id.partition), device.id.socket
+        for plan in self._plan:
+            if not plan.of_socket:
+                plan.extract(device.id, groups, series, values, gaps)
+            elif not secondary:
+                plan.extract(socket, groups, series, values, gaps)
 
-    def _one(
+
+class _Plan:
+    """One metric and its fields for one backend."""
+
+    __slots__ = ("_high", "_known", "_low", "_name", "_steps", "of_socket")
+
+    def __init__(self, metric: Metric, steps: list[_Step]) -> None:
+        self.of_socket = metric.scope is Scope.SOCKET
+        self._name = metric.name
+        # Finite bounds let one comparison refuse NaN and the infinities too.
+        self._low, self._high = max(metric.range[0], -_LARGEST), min(metric.range[1], _LARGEST)
+        self._steps = steps
+        self._known: dict[DeviceId, dict[Labels, Series]] = {}
+
+    def extract(
         self,
-        metric: Metric,
-        steps: list[_Step],
         owner: DeviceId,
         groups: RawGroups,
         series: list[Series],
         values: list[Value],
         gaps: list[Gap],
     ) -> None:
-        low, high = metric.range
-        done: set[tuple[str, ...]] | None = None if len(steps) == 1 else set()
-        missing: dict[tuple[str, ...] | None, Reason] = {}
+        low, high, steps = self._low, self._high, self._steps
+        known = self._known.get(owner)
+        if known is None:
+            known = self._known[owner] = {}
+        done: set[Labels] | None = None if len(steps) == 1 else set()
+        missing: dict[Labels | None, Reason] = {}
+        before = len(series)
         for step in steps:
+            divisor, scale = step.divisor, step.scale
             for labels, raw in step.leaves(groups):
                 if done is not None and labels in done:
                     continue
                 kind = type(raw)
-                if kind is int or kind is float:
-                    value = raw / step.divisor if step.divisor else raw * step.scale
-                    if not isfinite(value):
-                        missing.setdefault(labels, Reason.MALFORMED)
-                    elif not low <= value <= high:
-                        missing.setdefault(labels, Reason.IMPLAUSIBLE)
-                    else:
-                        key = Series(metric.name, owner, labels or ())
-                        series.append(self._known.setdefault(key, key))
+                if labels is not None and (kind is int or kind is float):
+                    value = raw / divisor if divisor else raw * scale
+                    if low <= value <= high:
+                        key = known.get(labels)
+                        if key is None:
+                            key = known[labels] = Series(self._name, owner, labels)
+                        series.append(key)
                         values.append(value)
                         if done is not None:
-                            done.add(labels or ())
-                        missing.pop(labels, None)
+                            done.add(labels)
+                        if missing:
+                            missing.pop(labels, None)
+                    else:
+                        missing.setdefault(
+                            labels, Reason.IMPLAUSIBLE if isfinite(value) else Reason.MALFORMED
+                        )
                 elif kind is Reason:
                     _worse(missing, labels, raw)
                 else:
@@ -81,15 +102,29 @@ class Extractor:
         if missing:
             # A whole group that is not there speaks only if nothing else served the metric.
             general = missing.pop(None, None)
-            if general is not None and not missing and not (done or _served(series, metric.name, owner)):
+            if general is not None and not missing and len(series) == before:
                 missing[None] = general
-            gaps.extend(Gap(metric.name, owner, reason) for reason in missing.values())
+            gaps.extend(Gap(self._name, owner, reason) for reason in missing.values())
+
+
+class _LabelCache(dict[Any, Labels]):
+    """Label values by the keys that stand for the stars; made once for each."""
+
+    def __init__(self, template: Labels, slots: tuple[int, ...]) -> None:
+        self._template, self._slots = template, slots
+
+    def __missing__(self, keys: Any) -> Labels:
+        labels = list(self._template)
+        for slot, key in zip(self._slots, keys if len(self._slots) > 1 else (keys,), strict=True):
+            labels[slot] = str(key)
+        made = self[keys] = tuple(labels)
+        return made
 
 
 class _Step:
     """One Field, its path split and its scale decided."""
 
-    __slots__ = ("divisor", "group", "labels", "path", "scale", "slots")
+    __slots__ = ("_cache", "_head", "divisor", "group", "labels", "path", "scale", "slots")
 
     def __init__(self, metric: Metric, field: Field) -> None:
         self.group = field.group
@@ -101,22 +136,36 @@ class _Step:
         fixed = dict(field.fixed)
         self.labels = tuple(fixed.get(label, "") for label in metric.labels)
         self.slots = tuple(metric.labels.index(label) for label in field.each)
+        # One or two stars at the end of the path, where nearly all are, go without recursion.
+        stars = len(self.slots)
+        at_end = stars in (1, 2) and self.path[-stars:] == ("*",) * stars
+        self._head = self.path[:-stars] if at_end else None
+        self._cache = _LabelCache(self.labels, self.slots)
 
-    def leaves(self, groups: RawGroups) -> Iterator[tuple[tuple[str, ...] | None, Raw]]:
+    def leaves(self, groups: RawGroups) -> Iterable[tuple[Labels | None, Raw]]:
         """(label values, raw leaf) pairs; label values are None where the labels cannot be known."""
         node: Raw = groups.get(self.group)
         if not self.slots:
             for part in self.path:
-                if not isinstance(node, Mapping):
+                if type(node) is not dict and not isinstance(node, Mapping):
                     break
                 node = node.get(part)
-            yield self.labels, node if not isinstance(node, Mapping | list | tuple) else None
-            return
-        yield from self._walk(node, 0, list(self.labels), 0)
+            return ((self.labels, node if not isinstance(node, Mapping | list | tuple) else None),)
+        if self._head is not None:
+            inner = node
+            for part in self._head:
+                if type(inner) is not dict:
+                    break
+                inner = inner.get(part)
+            if type(inner) is dict:
+                cache = self._cache
+                if len(self.slots) == 1:
+                    return [(cache[key], leaf) for key, leaf in inner.items()]
+                if all(type(sub) is dict for sub in inner.values()):
+                    return [(cache[a, b], leaf) for a, sub in inner.items() for b, leaf in sub.items()]
+        return self._walk(node, 0, list(self.labels), 0)
 
-    def _walk(
-        self, node: Raw, at: int, labels: list[str], star: int
-    ) -> Iterator[tuple[tuple[str, ...] | None, Raw]]:
+    def _walk(self, node: Raw, at: int, labels: list[str], star: int) -> Iterator[tuple[Labels | None, Raw]]:
         for index in range(at, len(self.path)):
             part = self.path[index]
             if part == "*":
@@ -143,13 +192,7 @@ class _Step:
         yield None, node if isinstance(node, Reason) or node is None else Reason.MALFORMED
 
 
-def _worse(
-    missing: dict[tuple[str, ...] | None, Reason], labels: tuple[str, ...] | None, reason: Reason
-) -> None:
+def _worse(missing: dict[Labels | None, Reason], labels: Labels | None, reason: Reason) -> None:
     """Keep the reason that says more: anything beats "unsupported"."""
     if missing.get(labels, Reason.UNSUPPORTED) is Reason.UNSUPPORTED:
         missing[labels] = reason
-
-
-def _served(series: list[Series], name: str, owner: DeviceId) -> bool:
-    return bool(series) and series[-1].metric == name and series[-1].device == owner
