@@ -49,8 +49,8 @@ lint: $(INSTALLED_DEV) ## Lint, and check the format
 	$(BIN)/ruff format --check --quiet . || { echo "not formatted: run make fmt" >&2; exit 1; }
 
 .PHONY: types
+# A cache from before a module was added can claim that it does not exist; without one it takes seconds.
 types: $(INSTALLED_DEV) ## Check types
-	# A cache from before a module was added can claim that it does not exist; without one it takes seconds.
 	$(BIN)/mypy --no-incremental
 
 .PHONY: fmt

@@ -6,6 +6,7 @@ python -m tests.tools.generate [--check]
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from exporter.catalogue import CATALOGUE, docs
 from exporter.config import docs as config_docs
 
 REPO = Path(__file__).resolve().parents[2]
+DEMO = Path(__file__).with_name("make_demo.py")  # writes the demo capture, or with --check compares it
 
 
 def generated() -> dict[Path, str]:
@@ -35,12 +37,13 @@ def main() -> int:
     differing = stale()
     for path in differing:
         if check:
-            print(f"{path} is not what make generate writes", file=sys.stderr)
+            print(f"{path} is not what is generated now: run make generate", file=sys.stderr)
         else:
             (REPO / path).parent.mkdir(exist_ok=True)
             (REPO / path).write_text(generated()[path])
             print(f"wrote {path}")
-    return int(check and bool(differing))
+    demo = subprocess.run([sys.executable, DEMO, *(["--check"] if check else [])], check=False)
+    return int(demo.returncode != 0 or (check and bool(differing)))
 
 
 if __name__ == "__main__":
