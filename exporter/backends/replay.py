@@ -33,7 +33,7 @@ class Capture:
 
 def demo_path() -> Path:
     """The capture that comes with the package."""
-    return Path(__file__).resolve().parent.parent / "demo"
+    return Path(__file__).resolve().parent.parent / "demo" / "mi300x-8x"
 
 
 def describe(path: Path) -> Capture:
