@@ -17,7 +17,7 @@ import pytest
 REPO = Path(__file__).resolve().parent.parent
 PACKAGE = REPO / "exporter"
 
-# What of windows touches files, children or time. All else there is pure: from rows to what they say of a GPU.
+# What of windows touches files, children or time. The rest is pure: from rows to what they say of a GPU.
 _WINDOWS = tuple(
     f"windows.{n}" for n in ("book", "feed", "intake", "ledger", "reducer", "runner", "spool", "wire")
 )
