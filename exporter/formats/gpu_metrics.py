@@ -107,7 +107,7 @@ def decode(blob: bytes) -> Decoded:
     if layout.partitions:
         name, start = layout.partitions
         nested = partition_table(name)
-        out["xcp_stats"] = [_slot(nested, blob, start + i * nested.size) for i in range(PARTITIONS)]
+        out["xcp_stats"] = [_slot(name, blob, start + i * nested.size) for i in range(PARTITIONS)]
     return out
 
 
@@ -122,11 +122,17 @@ def _header(blob: bytes) -> tuple[int, tuple[int, int]]:
     return blob[0] | blob[1] << 8, (blob[2], blob[3])
 
 
-def _slot(layout: Table, blob: bytes, start: int) -> dict[str, list[int | None]]:
+def _slot(version: str, blob: bytes, start: int) -> dict[str, list[int | None]]:
+    layout = partition_table(version)
     # Unpartitioned, seven of the eight slots are all ones: 644 values not worth unpacking on every poll.
     if blob.count(b"\xff", start, start + layout.size) == layout.size:
-        return {slot.name: [None] * slot.count for slot in layout.slots}
+        return _empty_slot(version)
     return _fields(layout, blob, start)  # type: ignore[return-value]  # every field of a slot is an array
+
+
+@cache
+def _empty_slot(version: str) -> dict[str, list[int | None]]:
+    return {slot.name: [None] * slot.count for slot in partition_table(version).slots}
 
 
 def _fields(layout: Table, blob: bytes, start: int) -> Decoded:

@@ -50,6 +50,7 @@ _COUNTERS = {
     "pcie_naks_sent": "pcie_nak_sent_count_acc",
     "pcie_naks_received": "pcie_nak_rcvd_count_acc",
 }
+_INDEX = tuple(str(i) for i in range(1024))  # as many instances as a table can have
 # The firmware writes 16 ones into the 32-bit slot of an XCC that does not exist.
 _NARROW_SENTINEL = 0xFFFF
 
@@ -146,7 +147,7 @@ def _filled(values: Any) -> dict[str, int]:
         return {}
     if isinstance(values, int):
         return {"0": values}
-    return {str(i): v for i, v in enumerate(values) if v is not None}
+    return {i: v for i, v in zip(_INDEX, values, strict=False) if v is not None}
 
 
 def mean_of(values: Iterable[int | None] | int | None) -> float | None:
