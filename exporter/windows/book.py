@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from exporter.catalogue import CATALOGUE
+from exporter.catalogue import CATALOGUE, chips
 from exporter.catalogue.schema import Unit
 from exporter.model import (
     LAUNCH_BUCKETS_NS,
@@ -24,7 +24,7 @@ from exporter.model import (
 from exporter.windows.kernels import OTHER, KernelSet
 
 MODES = ("trace", "counters")
-FOREIGN_MODE = "other"
+FOREIGN = "other"  # label value for what files may call anything they like
 # Results that any GPU may see; the others name a GPU seldom and get their series when they first do.
 _USUAL = (WindowOutcome.OK, WindowOutcome.EMPTY, WindowOutcome.PARTIAL)
 _LAUNCHES = ("kernel", "graph")
@@ -32,8 +32,6 @@ _DIRECTIONS = ("host_to_device", "device_to_host", "device_to_device")
 _CLASSES = ("compute", "collective", "copy")
 _SIDES = ("kernel", "call")
 _SETS = ("compute", "l2")
-# Chips whose issue peak is known: they report instruction slots with every full set of counters.
-_PEAK_KNOWN = frozenset({"gfx908", "gfx90a", "gfx942", "gfx950"})
 _OCCUPANCY_KNOWN = frozenset({"gfx90a", "gfx942", "gfx950"})
 _DENSITY_MAX = 1.02
 _WAVE = 64
@@ -77,7 +75,9 @@ class Book:
         self.kernels = KernelSet()
         self.shown: dict[str, Shown] = {}
         self.last: dict[str, float] = {}
-        self._peak_known = device.gfx in _PEAK_KNOWN
+        # Where the issue peak is known, every full set of counters comes with its instruction slots.
+        chip = chips.by_gfx(device.gfx) if device.gfx else None
+        self._peak_known = chip is not None and chip.issue_peak is not None
         if not self._peak_known:
             # Zero slots would read as an infinite density; the series comes with the first slots seen.
             del self.totals["amdgpu_counters_available_instructions_total", ("compute",)]
@@ -107,7 +107,8 @@ class Book:
                 self._grow("amdgpu_timeline_seconds_total", ns, state.value)
         self._grow("amdgpu_launch_exposed_delay_seconds_total", r.exposed_delay_ns)
         for direction, ns in (r.copy_exposed_ns or {}).items():
-            self._grow("amdgpu_copy_exposed_seconds_total", ns, direction)
+            known = direction if direction in _DIRECTIONS else FOREIGN
+            self._grow("amdgpu_copy_exposed_seconds_total", ns, known)
         self._grow("amdgpu_collective_exposed_seconds_total", r.collective_exposed_ns)
         for kind, ns in r.execution_class_ns.items():
             self._grow("amdgpu_execution_seconds_total", ns, kind)

@@ -24,7 +24,7 @@ from exporter.model import (
     WindowOutcome,
     WindowResult,
 )
-from exporter.windows.book import FOREIGN_MODE, MODES, Book, faults
+from exporter.windows.book import FOREIGN, MODES, Book, faults
 from exporter.windows.kernels import short
 
 SOURCE = "windows"
@@ -83,7 +83,7 @@ class Ledger:
                 raise ValueError(f"window {window.id}, GPU {result.gpu}: {fault}")
         self._stale()
         self._at = at if self._at is None else max(self._at, at)
-        mode = window.mode if window.mode in MODES else FOREIGN_MODE
+        mode = window.mode if window.mode in MODES else FOREIGN
         for source in sources:
             for reason, rows in source.skipped.items():
                 self._skip(reason, rows)
@@ -126,7 +126,7 @@ class Ledger:
 
     def _skip(self, reason: str, rows: int) -> None:
         known = reason in self._skipped or len(self._skipped) < _REASONS_MAX
-        label = short(reason) if known else FOREIGN_MODE
+        label = short(reason) if known else FOREIGN
         self._skipped[label] = self._skipped.get(label, 0) + rows
 
     def _stale(self) -> None:

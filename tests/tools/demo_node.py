@@ -252,6 +252,11 @@ def _still(pci: str, index: int) -> dict[str, bytes]:
         "current_compute_partition": "SPX",
         "available_compute_partition": "SPX, DPX, QPX, CPX",
         "current_memory_partition": "NPS1",
+        "pp_dpm_socclk": "0: 889Mhz \n1: 1143Mhz *"
+        if LOADS[pci].busy
+        else "S: 30Mhz *\n0: 889Mhz \n1: 1143Mhz ",
+        "pp_dpm_vclk": "S: 29Mhz *\n0: 914Mhz \n1: 1333Mhz ",
+        "pp_dpm_dclk": "S: 22Mhz *\n0: 711Mhz \n1: 1143Mhz ",
         "power_dpm_force_performance_level": "auto",
         "power/runtime_status": "active",
         "power/control": "on",
