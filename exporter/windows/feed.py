@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 1.0
 DEADLINE_S = 120.0
 _IDLE_S = 30.0
+_FIRST_POLL_S = 10.0
 
 
 class Spool(Protocol):
@@ -48,9 +49,11 @@ class Feed:
         self._added = added
 
     async def run(self) -> None:
-        idle_since = self._clock.monotonic()
+        started = idle_since = self._clock.monotonic()
         while True:
-            for path in await asyncio.to_thread(self._spool.complete):
+            # What lies in the spool at start would belong to no GPU before the first poll has found them.
+            early = not self._ledger.ready and self._clock.monotonic() - started < _FIRST_POLL_S
+            for path in () if early else await asyncio.to_thread(self._spool.complete):
                 await self.take(path)
                 idle_since = self._clock.monotonic()
             if self._reducer.pid and self._clock.monotonic() - idle_since > _IDLE_S:

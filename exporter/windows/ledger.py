@@ -49,6 +49,11 @@ class Ledger:
         self._fresh_until: float | None = None
         self._fresh_state: str | None = None
 
+    @property
+    def ready(self) -> bool:
+        """Whether any GPU was ever known; before that, no window can be given to one."""
+        return bool(self._books)
+
     def know(self, devices: Iterable[Device]) -> None:
         """Say which GPUs there are now: each has its counters at once, one that left has no series.
 
@@ -87,9 +92,10 @@ class Ledger:
         for source in sources:
             for reason, rows in source.skipped.items():
                 self._skip(reason, rows)
-        mine = [(r.device, r) for r in results if r.device is not None and r.device in self._known]
+        # GPUs that are not seen at this moment count too: a window may tell why the driver does not answer.
+        mine = [(r.device, r) for r in results if r.device is not None and r.device in self._books]
         # A window without any result still speaks of the GPUs that it was taken on.
-        devices = {d for d, _ in mine} if results else {d for d in window.agents.values() if d in self._known}
+        devices = {d for d, _ in mine} if results else {d for d in window.agents.values() if d in self._books}
         for device in devices:
             self._books[device].count_window(mode, outcome)
         if len(mine) < len(results) or not devices:

@@ -283,6 +283,23 @@ def test_a_gpu_that_leaves_has_no_series_and_goes_on_where_it_was(ledger: Ledger
     assert value(ledger.slot(12.0), "amdgpu_windows_total", "trace", "ok") == 1
 
 
+def test_a_window_of_a_gpu_that_does_not_answer_is_kept_for_it(ledger: Ledger) -> None:
+    ledger.know([])
+    ledger.add(window(), [], [traced()], OK, 10.0)
+    assert value(ledger.slot(11.0), "amdgpu_windows_unmapped_total", "trace", "ok", device=None) == 0
+    ledger.know(DEVICES)
+    assert value(ledger.slot(12.0), "amdgpu_windows_total", "trace", "ok") == 1
+    assert value(ledger.slot(12.0), "amdgpu_queue_delay_ratio") == pytest.approx(60 / 260)
+
+
+def test_a_ledger_is_ready_once_it_has_known_a_gpu() -> None:
+    ledger = Ledger()
+    assert not ledger.ready
+    ledger.know(DEVICES)
+    ledger.know([])
+    assert ledger.ready
+
+
 def test_ten_kernels_have_a_series_and_the_rest_is_other(ledger: Ledger) -> None:
     stats = tuple(kernel(f"k{chr(97 + i)}", 100 + i) for i in range(13))
     ledger.add(window(), [], [traced(kernel_stats=stats)], OK, 10.0)
