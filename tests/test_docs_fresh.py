@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from exporter.config.keys import keys
 from tests.tools import generate
 
 REPO = Path(__file__).resolve().parent.parent
+README = REPO / "README.md"
 WRITTEN = ("README.md", "CHANGELOG.md", "docs/ARCHITECTURE.md")
 
 
@@ -72,3 +74,14 @@ def test_the_generator_says_what_is_stale() -> None:
     command = [sys.executable, "-m", "tests.tools.generate", "--check"]
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_commands_shown_print_what_is_shown() -> None:
+    blocks = re.findall(
+        r"^```console\n\$ amdgpu-exporter (.*)\n((?:.*\n)*?)```$", README.read_text(), re.MULTILINE
+    )
+    assert blocks
+    for command, shown in blocks:
+        argv = [sys.executable, "-m", "exporter", *shlex.split(command)]
+        done = subprocess.run(argv, cwd=REPO, capture_output=True, text=True)
+        assert [line.rstrip() for line in done.stdout.splitlines()] == shown.splitlines(), command
