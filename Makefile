@@ -22,14 +22,16 @@ INSTALLED_DEV := $(VENV)/.installed-dev-$(DEPS)
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+AT := $(if $(ARGS),, on http://127.0.0.1:9408/)
+
 .PHONY: run
 run: $(INSTALLED) ## Serve: this machine's AMD GPUs, or a replayed demo node where there is none. ARGS="--listen :9408"
 	@if grep -qsx 0x1002 /sys/class/drm/card*/device/vendor || [ -e /dev/kfd ]; then
-		echo "Serving this machine's AMD GPUs on http://127.0.0.1:9408/ (Ctrl-C ends it)"
+		echo "Serving this machine's AMD GPUs$(AT) (Ctrl-C ends it)"
 		exec $(BIN)/amdgpu-exporter serve $(ARGS)
 	else
 		echo "No AMD GPU found on this machine: this is a REPLAY of a synthetic capture of an 8-GPU node."
-		echo "Serving it on http://127.0.0.1:9408/ (Ctrl-C ends it)"
+		echo "Serving it$(AT) (Ctrl-C ends it)"
 		exec $(BIN)/amdgpu-exporter serve --backend replay $(ARGS)
 	fi
 
