@@ -1,0 +1,151 @@
+"""Small tables of the ROCm profilers: agents, machine, statistics; and those that are known but hold no kernels. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+
+from exporter.catalogue.chips import gfx_name
+from exporter.formats.rows import Table
+from exporter.formats.trace import Agent, Decoded, Names, Stat
+
+_LARGEST = 1 << 22
+
+
+class _Whole:
+    """Reads a small table at once, as the csv module does: these files quote as everybody expects."""
+
+    def __init__(self, columns: Sequence[str], names: Names, form: str, tool: str) -> None:
+        self.decoded = Decoded(form, tool)
+        self.columns = [name.lower() for name in columns]
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        if len(self._data) < _LARGEST:
+            self._data += data
+
+    def finish(self, cut: bool = False) -> None:
+        data = bytes(self._data[:_LARGEST])
+        whole = not cut and len(self._data) <= _LARGEST
+        self.decoded.partial = not whole
+        if data and not data.endswith(b"\n"):
+            self.decoded.partial = True
+        text = data.decode("utf-8", "replace").replace("\0", "\ufffd")
+        for row in csv.reader(io.StringIO(text)):
+            if not row:
+                continue
+            if len(row) != len(self.columns):
+                self.decoded.skip("malformed" if whole else "truncated")
+            elif self.take(dict(zip(self.columns, row, strict=True))):
+                self.decoded.rows += 1
+            else:
+                self.decoded.skip("malformed")
+
+    def take(self, row: Mapping[str, str]) -> bool:
+        raise NotImplementedError
+
+
+class AgentInfo(_Whole):
+    """Shape: one Agent per row. Only Domain and Location_Id together name a PCI function."""
+
+    def take(self, row: Mapping[str, str]) -> bool:
+        node = _int(row.get("node_id"))
+        if node is None:
+            return False
+        is_gpu = row.get("agent_type", "").strip().upper() == "GPU"
+        location, domain = _int(row.get("location_id")), _int(row.get("domain"))
+        name = row.get("name", "")
+        target = gfx_name(_int(row.get("gfx_target_version")) or 0)
+        self.decoded.agents.append(
+            Agent(
+                node,
+                is_gpu,
+                pci_address(domain, location) if is_gpu and location is not None and domain is not None else None,
+                _int(row.get("gpu_id")) or -1,
+                _or(_int(row.get("drm_render_minor")), -1),
+                _int(row.get("device_id")) or -1,
+                target or (name if name.startswith("gfx") else None),
+                _int(row.get("cu_count")) or None,
+                _int(row.get("num_xcc")) or None,
+            )
+        )
+        return True
+
+
+class SystemInfo(_Whole):
+    """rocprof-compute's description of the one GPU it ran on."""
+
+    def take(self, row: Mapping[str, str]) -> bool:
+        gfx = row.get("gpu_arch") or row.get("gpu_soc")
+        if not gfx:
+            return False
+        units = _int(row.get("cu_per_gpu") or row.get("numcu"))
+        chip = _int(row.get("gpu_chip_id")) or -1
+        self.decoded.agents.append(Agent(-1, True, None, -1, -1, chip, gfx, units, _int(row.get("num_xcd"))))
+        return True
+
+
+class Known(_Whole):
+    """A table that belongs to a profiler's output and says nothing about kernels in time."""
+
+    def take(self, row: Mapping[str, str]) -> bool:
+        return True
+
+
+class Stats:
+    """A summary per kernel or function. A cell that is no finite number is absent, its row stays."""
+
+    _CELLS = ("totaldurationns", "averagens", "percentage", "minns", "maxns", "stddev")
+
+    def __init__(self, columns: Sequence[str], names: Names, form: str, tool: str) -> None:
+        self.decoded = Decoded(form, tool)
+        self.table = Table([name.lower() for name in columns], ("name", "calls", *self._CELLS), "name", ())
+
+    def feed(self, data: bytes) -> None:
+        for batch in self.table.feed(data):
+            self._take(batch)
+
+    def finish(self, cut: bool = False) -> None:
+        for batch in self.table.finish():
+            self._take(batch)
+        for reason, count in self.table.skipped.items():
+            self.decoded.skip(reason, count)
+        self.decoded.partial = cut or self.table.partial
+
+    def _take(self, batch: Mapping[str, Sequence[bytes]]) -> None:
+        for i, raw in enumerate(batch["name"]):
+            calls = batch["calls"][i].strip()
+            if not calls.isdigit():
+                self.decoded.skip("malformed")
+                continue
+            total, *rest = (_finite(batch[name][i]) if name in batch else None for name in self._CELLS)
+            name = raw.decode("utf-8", "replace")
+            whole = None if total is None else int(total)
+            self.decoded.stats.append(Stat(name, int(calls), whole, *rest))
+            self.decoded.rows += 1
+
+
+def pci_address(domain: int, location: int) -> str:
+    """``dddd:bb:dd.f`` from the PCI domain and KFD's location id."""
+    return f"{domain:04x}:{location >> 8 & 255:02x}:{location >> 3 & 31:02x}.{location & 7}"
+
+
+def _finite(raw: bytes) -> float | None:
+    try:
+        value = float(raw)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _int(text: str | None) -> int | None:
+    text = (text or "").strip()
+    if text.endswith(".0"):
+        text = text[:-2]
+    return int(text) if text.isdigit() and len(text) < 20 else None
+
+
+def _or(value: int | None, other: int) -> int:
+    return other if value is None else value

@@ -1,0 +1,318 @@
+"""From decoded files to one trace per GPU: which rows are of which process, device and counter pass. Pure."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from typing import NamedTuple
+
+from exporter.formats.trace import Agent, Calls, Decoded, Dispatch, Kernels, Lane, Names
+from exporter.model import DeviceId, KernelStat, WindowResult
+from exporter.windows.agents import Agents, label
+from exporter.windows.bottleneck import Thresholds
+from exporter.windows.density import Key, Shape, totals
+from exporter.windows.executions import kernel_class
+from exporter.windows.join import CallIndex, Executions, Joined, from_dispatched, unknown_launch
+from exporter.windows.reduce import GpuTrace, Part, reduce
+
+_API_NAME = re.compile(r"_*(?:hip|hsa|cuda|cu|roctx|rccl|nccl|ompt)[A-Z_]\w*|[A-Z]+(?:_[A-Z]+)*")
+
+
+@dataclass
+class File:
+    """One decoded file. ``folder`` and ``prefix`` say what run wrote it, ``run`` which counter pass it is."""
+
+    decoded: Decoded
+    folder: str = ""
+    prefix: str = ""
+    run: str = ""
+
+
+class Process(NamedTuple):
+    folder: str
+    key: str
+
+
+class Gpu(NamedTuple):
+    """A GPU as one node names it."""
+
+    folder: str
+    name: str
+
+
+@dataclass
+class _Work:
+    """One process: its calls, and its kernels on each GPU."""
+
+    calls: Calls = field(default_factory=Calls)
+    call_lanes: list[Lane] = field(default_factory=list)
+    has_calls: bool = False
+    kernels: dict[Gpu, Executions] = field(default_factory=dict)
+    origin: dict[Gpu, list[Decoded]] = field(default_factory=dict)
+
+
+class Assembly:
+    """One window's files, put together."""
+
+    def __init__(
+        self,
+        files: Sequence[File],
+        names: Names,
+        bounds: tuple[int, int] | None = None,
+        named: Mapping[str, DeviceId] | None = None,
+    ) -> None:
+        self._files, self._texts, self._bounds = files, names.texts(), bounds
+        self._named = named or {}
+        self._agents: dict[tuple[str, str], Agents] = {}
+        self._devices: dict[Gpu, DeviceId | None] = {}
+        self._shapes: dict[Gpu, Shape] = {}
+        self.work: dict[Process, _Work] = {}
+        self.joined: dict[tuple[Process, Gpu], Joined] = {}
+        self._indexes: dict[Process, CallIndex] = {}
+        self._pids = self._pids_of_prefix()
+        for file in files:
+            self._add_calls(file)
+        self._add_kernels()
+        self._join()
+
+    # --- who and where -------------------------------------------------------------------------------
+
+    def _agents_for(self, file: File) -> Agents:
+        at = file.folder, file.prefix
+        if at not in self._agents:
+            same = [f for f in self._files if f.decoded.agents and f.folder == file.folder]
+            own = [f for f in same if f.prefix == file.prefix]
+            every = [f for f in self._files if f.decoded.agents]
+            rows: list[Agent] = [agent for f in own or same or every for agent in f.decoded.agents]
+            self._agents[at] = Agents(rows, self._named)
+        return self._agents[at]
+
+    def _gpu(self, file: File, lane: Lane) -> Gpu:
+        text = lane.agent or "unknown"
+        agents, tool = self._agents_for(file), file.decoded.tool or ""
+        device = agents.device(text, tool)
+        gpu = Gpu(file.folder, label(device) if device else text)
+        self._devices[gpu] = device
+        if gpu not in self._shapes or self._shapes[gpu] == Shape():
+            self._shapes[gpu] = agents.shape(text, tool)
+        return gpu
+
+    def _pids_of_prefix(self) -> dict[tuple[str, str], dict[int | None, int]]:
+        """For each run, the process of every thread that the API trace names."""
+        found: dict[tuple[str, str], dict[int | None, int]] = {}
+        for file in self._files:
+            if len(file.decoded.calls):
+                threads = found.setdefault((file.folder, file.prefix), {})
+                threads.update({lane.tid: lane.pid for lane in file.decoded.lanes if lane.pid is not None})
+        return found
+
+    def _process(self, file: File, lane: Lane) -> Process:
+        """The guid, else the pid, else the one process that the run's API trace names, else the run."""
+        if lane.guid is not None:
+            return Process(file.folder, f"guid {lane.guid}")
+        if lane.pid is not None:
+            return Process(file.folder, f"pid {lane.pid}")
+        threads = self._pids.get((file.folder, file.prefix), {})
+        pids = set(threads.values())
+        if len(pids) == 1:
+            return Process(file.folder, f"pid {pids.pop()}")
+        if lane.tid in threads:
+            return Process(file.folder, f"pid {threads[lane.tid]}")
+        return Process(file.folder, f"run {file.prefix}")
+
+    # --- rows ----------------------------------------------------------------------------------------
+
+    def _add_calls(self, file: File) -> None:
+        calls = file.decoded.calls
+        if not len(calls):
+            return
+        lanes = file.decoded.lanes
+        used = sorted(set(calls.lane))
+        owners = {number: self._process(file, lanes[number]) for number in used}
+        for process in dict.fromkeys(owners.values()):
+            work = self.work.setdefault(process, _Work())
+            work.has_calls = work.has_calls or file.decoded.traces_calls
+            mine = {number for number in used if owners[number] == process}
+            part = calls if len(mine) == len(used) else _selected(calls, mine, Calls())
+            _extend(work.calls, work.call_lanes, part, lanes)
+        file.decoded.skip("unknown_launch", self._unknown(calls))
+
+    def _unknown(self, calls: Calls) -> int:
+        strange = {i for i in set(calls.function) if unknown_launch(self._texts[i])}
+        return sum(map(strange.__contains__, calls.function)) if strange else 0
+
+    def _add_kernels(self) -> None:
+        """Kernels of traces; where a GPU has none, those of the first counter pass that has any."""
+        for file in self._files:
+            if not file.decoded.timed_by_counters:
+                self._take(file, None)
+        traced = {gpu for work in self.work.values() for gpu in work.kernels}
+        first: dict[Gpu, str] = {}
+        for file in self._files:
+            if file.decoded.timed_by_counters and len(file.decoded.kernels):
+                lanes = set(file.decoded.kernels.lane)
+                gpus = {self._gpu(file, file.decoded.lanes[number]) for number in lanes}
+                wanted = {g for g in gpus if g not in traced and first.setdefault(g, file.run) == file.run}
+                self._take(file, wanted)
+
+    def _take(self, file: File, wanted: set[Gpu] | None) -> None:
+        kernels, lanes = file.decoded.kernels, file.decoded.lanes
+        if not len(kernels):
+            return
+        used = sorted(set(kernels.lane))
+        owners = {number: (self._process(file, lanes[number]), self._gpu(file, lanes[number])) for number in used}
+        for process, gpu in dict.fromkeys(owners.values()):
+            if wanted is not None and gpu not in wanted:
+                continue
+            mine = {number for number in used if owners[number] == (process, gpu)}
+            part = kernels if len(mine) == len(used) else _selected(kernels, mine, Kernels())
+            work = self.work.setdefault(process, _Work())
+            held = work.kernels.setdefault(gpu, Executions(Kernels(), []))
+            before = len(held.lanes)
+            _extend(held.rows, held.lanes, part, lanes)
+            work.origin.setdefault(gpu, []).extend([file.decoded] * (len(held.lanes) - before))
+
+    def _join(self) -> None:
+        for process, work in self.work.items():
+            if work.has_calls:
+                self._indexes[process] = CallIndex(work.calls, work.call_lanes, self._texts)
+            for gpu, kernels in work.kernels.items():
+                kernels.sort()
+                for lane in kernels.drop_duplicates():
+                    origin = work.origin[gpu][lane]
+                    origin.skip("duplicate")
+                    origin.rows -= 1
+                if process in self._indexes:
+                    self.joined[process, gpu] = self._indexes[process].join(kernels, gpu.name)
+                elif len(kernels.rows.dispatched) == len(kernels):
+                    self.joined[process, gpu] = from_dispatched(kernels, gpu.name)
+
+    # --- results -------------------------------------------------------------------------------------
+
+    def results(self, limits: Thresholds | None = None) -> list[WindowResult]:
+        """One result per GPU, in order of their names."""
+        passes = self._passes()
+        copies = self._copies()
+        gpus = {gpu for work in self.work.values() for gpu in work.kernels} | passes.keys() | copies.keys()
+        traces_copies = {file.folder for file in self._files if file.decoded.traces_copies}
+        found = []
+        for gpu in sorted(gpus):
+            parts = [self._part(process, work, gpu) for process, work in self.work.items() if gpu in work.kernels]
+            trace = GpuTrace(
+                gpu.name,
+                self._devices.get(gpu),
+                self._texts,
+                parts,
+                self._bounds,
+                copies.get(gpu, []) if gpu.folder in traces_copies else None,
+                totals(list(passes.get(gpu, {}).values()), self._shapes.get(gpu, Shape())),
+            )
+            found.append(reduce(trace, limits))
+        return found or self._from_stats(limits)
+
+    def _part(self, process: Process, work: _Work, gpu: Gpu) -> Part:
+        joined = self.joined.get((process, gpu))
+        part = Part(work.kernels[gpu], joined)
+        index = self._indexes.get(process)
+        if index is None:
+            return part
+        launches = index.launches
+        mask = bytearray(launches.is_outer())
+        if len(work.kernels) > 1:
+            everywhere = {g.name for g in work.kernels}
+            ours = [
+                gpu.name in launches.gpus_of_thread.get(t, everywhere) for t in range(len(launches.threads))
+            ]
+            own = set(joined.paired) if joined else set()
+            for i, outer in enumerate(mask):
+                if outer and i not in own and (launches.matched[i] or not ours[launches.thread[i]]):
+                    mask[i] = 0
+        whole = all(mask)
+        columns = launches.start, launches.end
+        part.calls = columns if whole else tuple(array("q", compress(c, mask)) for c in columns)  # type: ignore[assignment]
+        low, high = self._bounds or (0, 1 << 63)
+        part.unmatched_calls = sum(
+            1
+            for i, outer in enumerate(mask)
+            if outer and not launches.matched[i] and low <= launches.start[i] < high
+        ) if not all(launches.matched) else 0
+        return part
+
+    def _copies(self) -> dict[Gpu, list[tuple[int, int, str]]]:
+        found: dict[Gpu, list[tuple[int, int, str]]] = {}
+        for file in self._files:
+            copies, lanes = file.decoded.copies, file.decoded.lanes
+            rows = zip(copies.start, copies.end, copies.direction, copies.lane, copies.target, strict=True)
+            for start, end, number, source, target in rows:
+                way = self._texts[number]
+                sides = {"host_to_device": (target,), "device_to_host": (source,)}.get(way, (source, target))
+                for gpu in {self._gpu(file, lanes[side]) for side in sides if side >= 0}:
+                    found.setdefault(gpu, []).append((start, end, way))
+        return found
+
+    def _passes(self) -> dict[Gpu, dict[str, dict[Key, Dispatch]]]:
+        """Dispatches under counters by GPU and pass; processes of different passes meet by their rank."""
+        ranks: dict[str, dict[int | None, int]] = {}
+        for file in self._files:
+            if file.decoded.dispatches:
+                pids = ranks.setdefault(file.run, {})
+                pids.update(dict.fromkeys((lane.pid for lane in file.decoded.lanes), 0))
+        for pids in ranks.values():
+            for rank, pid in enumerate(sorted(pids, key=lambda pid: pid or 0)):
+                pids[pid] = rank
+        found: dict[Gpu, dict[str, dict[Key, Dispatch]]] = {}
+        for file in self._files:
+            places = [self._gpu(file, lane) for lane in file.decoded.lanes] if file.decoded.dispatches else []
+            for dispatch in file.decoded.dispatches:
+                lane = file.decoded.lanes[dispatch.lane]
+                key = Key(ranks[file.run][lane.pid], dispatch.number, dispatch.kernel)
+                found.setdefault(places[dispatch.lane], {}).setdefault(file.run, {}).setdefault(key, dispatch)
+        return found
+
+    def passes(self) -> dict[Gpu, list[dict[Key, Dispatch]]]:
+        """Dispatches under counters by GPU, one mapping per pass."""
+        return {gpu: list(runs.values()) for gpu, runs in self._passes().items()}
+
+    def _from_stats(self, limits: Thresholds | None) -> list[WindowResult]:
+        """Only summaries: totals per kernel, of GPUs that the files do not name."""
+        rows = [row for file in self._files for row in file.decoded.stats if row.total_ns is not None]
+        rows = [row for row in rows if not _API_NAME.fullmatch(row.name)]
+        if not rows:
+            return []
+        stats = tuple(
+            KernelStat(row.name, row.calls, row.total_ns or 0, 0, 0, kernel_class(row.name))
+            for row in sorted(rows, key=lambda row: -(row.total_ns or 0))
+        )
+        result = reduce(GpuTrace("unknown", None, self._texts, [], None, None, stats=stats), limits)
+        return [replace(result, timeline_reason="summary_only")]
+
+
+def _selected(rows: Kernels | Calls, lanes: set[int], into: Kernels | Calls) -> Kernels | Calls:
+    mask = bytes(map(lanes.__contains__, rows.lane))
+    for name in rows.__slots__:
+        column = getattr(rows, name)
+        setattr(into, name, array(column.typecode, compress(column, mask)))
+    return into
+
+
+def _extend(rows: Kernels | Calls, lanes: list[Lane], part: Kernels | Calls, part_lanes: Iterable[Lane]) -> None:
+    """Append; the first part is taken as it is, without a copy."""
+    if not len(rows):
+        lanes.extend(part_lanes)
+        for name in rows.__slots__:
+            setattr(rows, name, getattr(part, name))
+        return
+    at = {lane: i for i, lane in enumerate(lanes)}
+    for lane in part_lanes:
+        if lane not in at:
+            at[lane] = len(lanes)
+            lanes.append(lane)
+    numbers = [at[lane] for lane in part_lanes]
+    for name in rows.__slots__:
+        column, more = getattr(rows, name), getattr(part, name)
+        if name == "lane":
+            more = array("i", map(numbers.__getitem__, more))
+        setattr(rows, name, column + more)

@@ -1,0 +1,267 @@
+"""Opens what a profiler left: finds files, detects each by its content, feeds the decoders, puts a window together."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+from exporter.formats import sniff
+from exporter.formats.trace import Decoded, Names
+from exporter.model import DeviceId, Source, Window, WindowResult
+from exporter.windows.agents import device_of
+from exporter.windows.assemble import Assembly, File
+from exporter.windows.bottleneck import Thresholds
+
+MANIFEST = "manifest.json"
+_CHUNK = 1 << 18
+_MANIFEST_MOST = 1 << 20
+_PASS = re.compile(r"(?:pmc|pass)_\d+")
+_SUFFIX = re.compile(
+    r"_?(?:kernel_trace|(?:hip|hsa|marker|rccl|hip_runtime|hip_compiler|rocdecode|rocjpeg|ompt)_(?:api_)?trace"
+    r"|api_trace|memory_copy_trace|memory_allocation_trace|scratch_memory_trace|counter_collection|agent_info"
+    r"|(?:kernel|hip|hsa|hip_api|hsa_api|marker_api|rccl_api|memory_copy|scratch_memory|domain|\w+)_stats)"
+)
+_EXTENSION = re.compile(r"(?:\.(?:csv|json|txt|gz))+", re.IGNORECASE)
+# Formats in which one file holds calls and kernels of one process, so that no other file is joined to it.
+_ALONE = frozenset({"pytorch-trace", "rocprof-v1", "rocprofv2-text"})
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the writer of a window said about it; unknown parts are None or empty."""
+
+    id: str | None = None
+    tool: str | None = None
+    mode: str | None = None
+    bounds: tuple[int, int] | None = None
+    agents: Mapping[str, DeviceId] | None = None
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What was read and what it says. ``notes`` are lines about files that could not be used."""
+
+    sources: tuple[Source, ...]
+    results: tuple[WindowResult, ...]
+    window: Window
+    notes: tuple[str, ...] = ()
+
+
+def load(paths: Sequence[Path], limits: Thresholds | None = None) -> Analysis:
+    """Read files and folders; a bad file costs itself and gives a note.
+
+    Each path given is a window of its own, single files of one folder together; so is each folder below
+    that holds a manifest.
+    """
+    names = Names()
+    notes: list[str] = []
+    sources: list[Source] = []
+    results: list[WindowResult] = []
+    first: Window | None = None
+    for root, found in _windows(paths).items():
+        manifest = _manifest(root, notes)
+        files, read = [], []
+        for path in found:
+            decoded = read_file(path, names, notes)
+            read.append((path, decoded))
+            files.append(_placed(path, root, decoded, manifest is not None))
+        assembly = Assembly(
+            files, names, manifest.bounds if manifest else None, (manifest.agents if manifest else None) or {}
+        )
+        results += assembly.results(limits)
+        sources += [
+            Source(str(path), d.format, d.tool, d.rows, dict(d.skipped), d.partial) for path, d in read
+        ]
+        first = first or _window(root, manifest, [d for _, d in read])
+    return Analysis(tuple(sources), tuple(results), first or Window("none", "unknown", "trace"), tuple(notes))
+
+
+def read_file(path: Path, names: Names, notes: list[str]) -> Decoded:
+    """Decode one file. Never raises for what is in it: the reason goes to ``notes``."""
+    try:
+        with open(path, "rb") as raw:
+            head = raw.peek(2)[:2]
+            stream: IO[bytes] = gzip.GzipFile(fileobj=raw) if head == sniff.GZIP else raw
+            return _decode(path, stream, names, notes)
+    except OSError as e:
+        notes.append(f"{path}: cannot be read: {e.strerror or e}")
+        return Decoded(skipped={"unreadable": 1})
+
+
+def _decode(path: Path, stream: IO[bytes], names: Names, notes: list[str]) -> Decoded:
+    chunks = _Chunks(stream)
+    head = b""
+    while len(head) < sniff.HEAD and (chunk := chunks.next()):
+        head += chunk
+    found = sniff.find(head, names)
+    if found.decoder is None:
+        why = "is cut or damaged before anything could be read" if chunks.cut and not head else found.note
+        notes.append(f"{path}: {why}")
+        return Decoded(note=why, partial=chunks.cut)
+    decoder = found.decoder
+    decoder.feed(head[found.offset :])
+    del head
+    while chunk := chunks.next():
+        decoder.feed(chunk)
+    decoder.finish(chunks.cut)
+    if chunks.cut:
+        notes.append(f"{path}: compressed data ends early or is damaged; what came before is used")
+    return decoder.decoded
+
+
+class _Chunks:
+    """Blocks of a stream; a damaged or cut container ends it and sets ``cut``."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.cut = False
+
+    def next(self) -> bytes:
+        if self.cut:
+            return b""
+        try:
+            return self._stream.read(_CHUNK)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            self.cut = True
+            return b""
+
+
+# --- which files, and whose ---------------------------------------------------------------------------
+
+
+def _windows(paths: Sequence[Path]) -> dict[Path, list[Path]]:
+    """Files by the folder of their window."""
+    found: dict[Path, list[Path]] = {}
+    for path in paths:
+        if not path.is_dir():
+            found.setdefault(path.parent, []).append(path)
+            continue
+        root = path
+        for folder, below, files in os.walk(path):
+            below.sort()
+            here = Path(folder)
+            top = next((p for p in (here, *here.parents) if p == root or _has_manifest(p, path)), root)
+            for name in sorted(files):
+                if name != MANIFEST and stat.S_ISREG(_mode(here / name)):
+                    found.setdefault(top, []).append(here / name)
+        if _has_manifest(path, path):
+            found.setdefault(root, [])
+    return {root: list(dict.fromkeys(files)) for root, files in found.items()}
+
+
+def _has_manifest(folder: Path, limit: Path) -> bool:
+    return (folder == limit or limit in folder.parents) and (folder / MANIFEST).is_file()
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return stat.S_IFREG  # let opening it say what is wrong
+
+
+def _placed(path: Path, root: Path, decoded: Decoded, one_node: bool) -> File:
+    """Which run on which node wrote a file: the folder is the node's unless a manifest speaks for all."""
+    try:
+        parts = list(path.parent.relative_to(root).parts)
+    except ValueError:
+        parts = []
+    run = "/".join(part for part in parts if _PASS.fullmatch(part))
+    folder = "/".join(part for part in parts if not _PASS.fullmatch(part))
+    stem = _EXTENSION.sub("", path.name) if not path.name.startswith(".") else path.name
+    known = _SUFFIX.search(stem)
+    if decoded.format in _ALONE:
+        prefix = path.name
+    elif known is not None and known.end() == len(stem):
+        prefix = stem[: known.start()]
+    else:
+        prefix = ""
+    if not (decoded.format or "").startswith("rocprofv3"):
+        run = f"{run}/{path.name}"
+    prefix = f"{folder}/{prefix}" if one_node else prefix
+    return File(decoded, f"{root}" if one_node else f"{root}/{folder}", prefix, run)
+
+
+def _window(root: Path, manifest: Manifest | None, decoded: Sequence[Decoded]) -> Window:
+    tools = [d.tool for d in decoded if d.tool]
+    traced = any(len(d.calls) or (len(d.kernels) and not d.timed_by_counters) for d in decoded)
+    counted = any(d.dispatches for d in decoded)
+    mode = "counters" if counted and not traced else "trace"
+    window = Window(root.name or str(root), tools[0] if tools else "unknown", mode)
+    if manifest is None:
+        return window
+    return replace(
+        window,
+        id=manifest.id or window.id,
+        tool=manifest.tool or window.tool,
+        mode=manifest.mode or window.mode,
+        bounds=manifest.bounds,
+        agents=manifest.agents or {},
+    )
+
+
+# --- the manifest ------------------------------------------------------------------------------------
+
+
+def _manifest(root: Path, notes: list[str]) -> Manifest | None:
+    path = root / MANIFEST
+    try:
+        with open(path, "rb") as f:
+            raw = json.loads(f.read(_MANIFEST_MOST))
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        return None
+    except OSError as e:
+        notes.append(f"{path}: cannot be read: {e.strerror or e}")
+        return None
+    except (ValueError, RecursionError):
+        notes.append(f"{path}: is no JSON; the window is read without it")
+        return None
+    if not isinstance(raw, dict) or raw.get("version") != 1:
+        return None
+    return Manifest(
+        _text(raw, "id", path, notes),
+        _text(raw, "tool", path, notes),
+        _text(raw, "mode", path, notes),
+        _bounds(raw.get("bounds_ns"), path, notes),
+        _named(raw.get("agents"), path, notes),
+        _text(raw, "node", path, notes),
+    )
+
+
+def _text(raw: Mapping[str, Any], key: str, path: Path, notes: list[str]) -> str | None:
+    value = raw.get(key)
+    if value is None or isinstance(value, str):
+        return value or None
+    notes.append(f"{path}: {key} is no text and is ignored")
+    return None
+
+
+def _bounds(value: Any, path: Path, notes: list[str]) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    if isinstance(value, list) and len(value) == 2 and all(type(v) is int for v in value) and value[0] < value[1]:
+        return value[0], value[1]
+    notes.append(f"{path}: bounds_ns is not [start, end] in nanoseconds and is ignored")
+    return None
+
+
+def _named(value: Any, path: Path, notes: list[str]) -> dict[str, DeviceId]:
+    found: dict[str, DeviceId] = {}
+    for agent, text in (value.items() if isinstance(value, dict) else ()):
+        device = device_of(text) if isinstance(text, str) else None
+        if device is None:
+            notes.append(f"{path}: agents: {agent!r} is mapped to {text!r}, which is no PCI address dddd:bb:dd.f")
+        else:
+            found[agent] = device
+    return found

@@ -1,0 +1,328 @@
+"""One GPU in one window: from joined kernels and calls to a WindowResult. Pure.
+
+The words (queue time, launch duration, exposed delay, the four states) are defined in the handbook; the parts
+that compute them are ``join``, ``timeline``, ``density`` and ``bottleneck``.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress, repeat
+from operator import sub
+
+from exporter.model import (
+    Bottleneck,
+    DeviceId,
+    KernelStat,
+    LaunchStats,
+    TimelineState,
+    WindowResult,
+)
+from exporter.windows import timeline
+from exporter.windows.bottleneck import Facts, Thresholds, verdict
+from exporter.windows.density import Totals
+from exporter.windows.executions import ByName, buckets, class_totals, inside, kernel_class, quantile
+from exporter.windows.join import GRAPH, Executions, Joined, Launches, merged, taken
+
+NO_CALLS, SKEWED, DISJOINT, NO_KERNELS = "no_launch_calls", "clock_skew", "disjoint_processes", "no_kernel_times"
+UNMATCHED = -1
+
+
+@dataclass
+class Part:
+    """One process on the GPU. ``calls`` are starts and ends of its launch calls that count for this GPU."""
+
+    kernels: Executions
+    joined: Joined | None
+    calls: tuple[array[int], array[int]] | None = None
+    unmatched_calls: int = 0
+
+
+@dataclass
+class GpuTrace:
+    """Everything known of one GPU in one window. ``copies`` is None without a copy trace."""
+
+    gpu: str
+    device: DeviceId | None
+    names: Sequence[str]
+    parts: list[Part]
+    bounds: tuple[int, int] | None = None
+    copies: list[tuple[int, int, str]] | None = None
+    totals: Totals = field(default_factory=Totals)
+    stats: tuple[KernelStat, ...] = ()
+
+
+@dataclass
+class _Queue:
+    """Sums over the paired launches whose kernel starts in the window."""
+
+    queue: array[int] = field(default_factory=lambda: array("q"))
+    duration: array[int] = field(default_factory=lambda: array("q"))
+    graph: bytearray = field(default_factory=bytearray)
+    call: array[int] = field(default_factory=lambda: array("q"))
+    skewed: int = 0
+    exposed: int = 0
+    depth: int = 0
+    timed: bool = True
+
+
+def reduce(trace: GpuTrace, limits: Thresholds | None = None) -> WindowResult:
+    """The window's result for one GPU."""
+    limits = limits or Thresholds()
+    bounds = trace.bounds or timeline.first_last((p.kernels.rows.start, p.kernels.rows.end) for p in trace.parts)
+    reason = None
+    if bounds is None and any(len(part.kernels) for part in trace.parts):
+        rows = [part.kernels.rows for part in trace.parts if len(part.kernels)]
+        bounds, reason = (min(r.start[0] for r in rows), max(max(r.end) for r in rows)), DISJOINT
+    if bounds is None:
+        return _without_times(trace)
+    low, high = bounds
+    blank = _without_times(trace)
+    by_name = ByName(low, high)
+    for part in trace.parts:
+        by_name.add(part.kernels.rows)
+    stats, count = by_name.stats(trace.names), by_name.count()
+    classes = class_totals(stats)
+    execution = sum(classes.values())
+    table = timeline.by_start((p.kernels.rows.start, p.kernels.rows.end, _submitted(p)) for p in trace.parts)
+    start, end, submitted = table if table else (array("q"), array("q"), array("q"))
+    idle = timeline.gaps(start, end, low, high)
+    executing = high - low - idle.total()
+    queue = _queues(trace, low, high)
+    paired = len(queue.queue) + queue.skewed
+    known = all(part.joined is not None for part in trace.parts)
+    distrust = paired > 0 and queue.skewed > limits.skewed_most * paired
+    if reason is None:
+        reason = NO_CALLS if not known or not queue.timed else SKEWED if distrust else None
+    states: dict[str, int | None] = {str(state): None for state in TimelineState}
+    states[TimelineState.EXECUTING] = executing
+    collective = _exposed_collectives(trace, low, high, executing) if classes["collective"] else 0
+    copies, copied = (None, None)
+    if trace.copies is not None:
+        copies, copied = timeline.exposed_copies(idle, trace.copies, low, high)
+    cause = Bottleneck.UNKNOWN
+    if reason is None:
+        union = timeline.Cover(*_calls(trace))
+        queued, launching = timeline.split(idle, timeline.earliest_waiting(submitted, high), union)
+        starved = high - low - executing - queued - launching
+        states.update({"queued": queued, "launching": launching, "starved": starved})
+        facts = Facts(
+            high - low,
+            executing,
+            queued,
+            launching,
+            starved,
+            collective,
+            copied,
+            sum(1 for part in trace.parts if len(part.kernels)),
+            len(queue.queue),
+            execution,
+            _graph_execution(trace, low, high),
+            execution / count if count else 0.0,
+            sum(queue.call) / len(queue.call) if queue.call else None,
+        )
+        cause = verdict(facts, limits)
+    result = replace(
+        blank,
+        kernels=count,
+        span_ns=high - low,
+        span_kind="planned" if trace.bounds else "kernels",
+        execution_ns=execution,
+        busy_ns=executing,
+        timeline_ns=states,
+        timeline_reason=reason,
+        bottleneck=cause,
+        copy_exposed_ns=copies,
+        collective_exposed_ns=collective,
+        execution_class_ns=classes,
+        kernel_stats=stats,
+        unmatched_kernels=sum(_unmatched(part, low, high) for part in trace.parts),
+        unmatched_calls=sum(part.unmatched_calls for part in trace.parts),
+    )
+    return _with_queue(result, queue, paired, distrust) if any(p.joined for p in trace.parts) else result
+
+
+def _with_queue(result: WindowResult, queue: _Queue, paired: int, distrust: bool) -> WindowResult:
+    result = replace(result, launches=paired, paired=len(queue.queue), skewed=queue.skewed)
+    if queue.timed:
+        result = replace(
+            result,
+            launch_call_ns=sum(queue.call),
+            launch_call_count=len(queue.call),
+            launch_call_buckets=buckets(queue.call),
+        )
+    if distrust:
+        return result
+    ordered = sorted(queue.queue)
+    return replace(
+        result,
+        queue_ns=sum(queue.queue),
+        launch_duration_ns=sum(queue.duration),
+        launch_stats=tuple(_launch_stats(queue)),
+        queue_p50_ns=quantile(ordered, 0.5),
+        queue_p95_ns=quantile(ordered, 0.95),
+        queue_depth_ns=queue.depth,
+        exposed_delay_ns=queue.exposed,
+    )
+
+
+def _without_times(trace: GpuTrace) -> WindowResult:
+    """What can be said where no kernel has believable times: counts and counters, the rest unknown."""
+    totals = trace.totals
+    stats = trace.stats
+    return WindowResult(
+        gpu=trace.gpu,
+        device=trace.device,
+        kernels=sum(stat.calls for stat in stats) or totals.dispatches,
+        launches=0,
+        span_ns=None,
+        span_kind="kernels",
+        execution_ns=sum(stat.total_ns for stat in stats) if stats else None,
+        busy_ns=None,
+        queue_ns=None,
+        launch_duration_ns=None,
+        launch_call_ns=None,
+        launch_call_count=None,
+        launch_call_buckets=None,
+        launch_stats=(),
+        queue_p50_ns=None,
+        queue_p95_ns=None,
+        queue_depth_ns=None,
+        paired=0,
+        skewed=0,
+        unmatched_kernels=0,
+        unmatched_calls=0,
+        timeline_ns={str(state): None for state in TimelineState},
+        timeline_reason=NO_KERNELS,
+        bottleneck=Bottleneck.UNKNOWN,
+        exposed_delay_ns=None,
+        copy_exposed_ns=None,
+        collective_exposed_ns=None,
+        execution_class_ns={},
+        counters=totals.sums,
+        l2_hits=totals.l2_hits,
+        l2_requests=totals.l2_requests,
+        valu_instructions=totals.valu,
+        slots_available=totals.slots,
+        slots_active=totals.slots_active,
+        counter_observed_ns=totals.observed_ns,
+        kernel_stats=stats,
+    )
+
+
+# --- the parts -----------------------------------------------------------------------------------------
+
+
+def _submitted(part: Part) -> Sequence[int]:
+    """When each kernel was handed to the GPU: the end of its launch call, but not after its own start."""
+    start = part.kernels.rows.start
+    joined = part.joined
+    if joined is None or not joined.launches.timed:
+        return start
+    ends = joined.launches.end
+    return array(
+        "q", [ends[c] if c >= 0 and ends[c] < s else s for c, s in zip(joined.call, start, strict=True)]
+    )
+
+
+def _calls(trace: GpuTrace) -> tuple[list[int], list[int]]:
+    return merged(part.calls for part in trace.parts if part.calls is not None)
+
+
+def _unmatched(part: Part, low: int, high: int) -> int:
+    """Kernels in the window without any call seen; those of memory calls have one."""
+    rows = part.kernels.rows
+    if not len(rows):
+        return 0
+    mask = inside(rows.start, rows.end, low, high)
+    if part.joined is None:
+        return len(rows) if mask is None else sum(mask)
+    call, memory = part.joined.call, part.joined.memory
+    alone = bytes(map(UNMATCHED.__eq__, call)) if mask is None else bytes(
+        c < 0 and m for c, m in zip(call, mask, strict=True)
+    )
+    return sum(alone) - sum(alone[k] for k in memory)
+
+
+def _graph_execution(trace: GpuTrace, low: int, high: int) -> int:
+    total = 0
+    for part in trace.parts:
+        if part.joined is None or GRAPH not in part.joined.launches.kind:
+            continue
+        rows, kinds = part.kernels.rows, part.joined.launches.kind
+        mask = [c >= 0 and kinds[c] == GRAPH for c in part.joined.call]
+        spans = timeline.clipped(array("q", compress(rows.start, mask)), array("q", compress(rows.end, mask)), low, high)
+        total += sum(spans)
+    return total
+
+
+def _exposed_collectives(trace: GpuTrace, low: int, high: int, executing: int) -> int:
+    """Time in which collectives and nothing else ran: their union minus that of the other kernels."""
+    others = []
+    for part in trace.parts:
+        rows = part.kernels.rows
+        mask = bytes(map({i: kernel_class(trace.names[i]) != "collective" for i in set(rows.name)}.__getitem__, rows.name))
+        others.append((array("q", compress(rows.start, mask)), array("q", compress(rows.end, mask))))
+    start, end = timeline.by_start(others)
+    return executing - timeline.busy(start, end, low, high)
+
+
+def _queues(trace: GpuTrace, low: int, high: int) -> _Queue:
+    queue = _Queue()
+    for part in trace.parts:
+        if part.joined is not None and len(part.kernels):
+            queue.timed = queue.timed and part.joined.launches.timed
+            _add_pairs(queue, part.kernels, part.joined, low, high, high if trace.bounds else high + 1)
+    return queue
+
+
+def _add_pairs(queue: _Queue, kernels: Executions, joined: Joined, low: int, high: int, stop: int) -> None:
+    """Pairs count where their kernel starts (before ``stop``); delays are not clipped, waiting for the depth is."""
+    rows, launches = kernels.rows, joined.launches
+    start = taken(rows.start, joined.first)
+    end = taken(rows.end, joined.first)
+    called = taken(launches.start, joined.paired)
+    queue.depth += sum(
+        max(0, (s if s < high else high) - (c if c > low else low)) for s, c in zip(start, called, strict=True) if s >= c
+    )
+    first, paired = joined.first, joined.paired
+    if len(start) and (start[0] < low or start[-1] >= stop):
+        here = bytes(low <= s < stop for s in start)
+        first, paired, start, end, called = (
+            array(c.typecode, compress(c, here)) for c in (first, paired, start, end, called)
+        )
+    wait = array("q", map(sub, start, called))
+    if len(wait) and min(wait) < 0:
+        good = bytes(w >= 0 for w in wait)
+        queue.skewed += len(good) - sum(good)
+        _calls_of(queue, launches, paired)
+        first, paired, wait, end, called = (
+            array(c.typecode, compress(c, good)) for c in (first, paired, wait, end, called)
+        )
+    else:
+        _calls_of(queue, launches, paired)
+    queue.queue.extend(wait)
+    queue.duration.extend(map(sub, end, called))
+    queue.graph.extend(map(GRAPH.__eq__, taken(launches.kind, paired)))
+    numbers: dict[str | None, int] = {}
+    stream_of = [numbers.setdefault(lane.stream or lane.queue, len(numbers)) for lane in kernels.lanes]
+    streams: Iterable[int] = repeat(0, len(rows)) if len(numbers) < 2 else map(stream_of.__getitem__, rows.lane)
+    queue.exposed += timeline.exposed_delay(rows.start, rows.end, streams, first, called)
+
+
+def _calls_of(queue: _Queue, launches: Launches, paired: array[int]) -> None:
+    if launches.timed:
+        queue.call.extend(map(sub, taken(launches.end, paired), taken(launches.start, paired)))
+
+
+def _launch_stats(queue: _Queue) -> Iterator[LaunchStats]:
+    for launch, flag in (("kernel", 0), ("graph", 1)):
+        mask = queue.graph.translate(bytes([1 - flag, flag]) + bytes(254))
+        if not any(mask):
+            continue
+        waits, lengths = queue.queue, queue.duration
+        if not all(mask):
+            waits, lengths = array("q", compress(waits, mask)), array("q", compress(lengths, mask))
+        yield LaunchStats(launch, len(waits), sum(waits), sum(lengths), buckets(waits), buckets(lengths))
