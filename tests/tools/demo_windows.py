@@ -60,7 +60,7 @@ class Demo:
     counters: list[tuple[object, ...]] = field(default_factory=list)
     truth: dict[str, object] = field(default_factory=dict)
     kernel_ids: dict[str, int] = field(default_factory=dict)
-    correlation: int = 0
+    issued: dict[tuple[str, int], int] = field(default_factory=dict)  # ids given out, per process
 
     def __post_init__(self) -> None:
         self.dice = Dice(self.seed)
@@ -74,10 +74,15 @@ class Demo:
         self.timeline = dict.fromkeys(("executing", "queued", "launching", "starved"), 0)
 
     def call(self, function: str, at: int, took: int) -> int:
-        self.correlation += 1
+        correlation = self.issue("correlation")
         domain = "HIP_RUNTIME_API_EXT"
-        self.calls.append((domain, function, self.pid, self.pid, self.correlation, at, at + took))
-        return self.correlation
+        self.calls.append((domain, function, self.pid, self.pid, correlation, at, at + took))
+        return correlation
+
+    def issue(self, what: str) -> int:
+        """The next id of its kind; every process counts from 1."""
+        self.issued[what, self.pid] = self.issued.get((what, self.pid), 0) + 1
+        return self.issued[what, self.pid]
 
     def launch(self, at: int, took: int, function: str = "hipLaunchKernel") -> int:
         self.sums["launches"] += 1
@@ -86,7 +91,7 @@ class Demo:
 
     def kernel(self, name: str, correlation: int, at: int, took: int, stream: int = 1) -> None:
         kernel_id = self.kernel_ids.setdefault(name, 10 + len(self.kernel_ids))
-        dispatch = len(self.kernels) + 1
+        dispatch = self.issue("dispatch")
         shape = (16384, 0, 128, 128, 96, 256, 1, 1, 77824, 1, 1)
         self.kernels.append(
             (
@@ -229,6 +234,25 @@ def dependency_bound(w: Demo) -> None:
     w.truth |= {"bottleneck": "dependency_bound", "copy_exposed_ns": None}
 
 
+def contended(w: Demo) -> None:
+    """Two processes keep their queues full and take turns; each turn costs a switch."""
+    placed: list[tuple[int, int, int]] = []
+    pids = (w.pid, w.pid + 1)
+    for i in range(120):
+        for pid in pids:
+            w.pid, at = pid, w.start + i * 14 * US
+            placed.append((pid, at, w.launch(at, 4 * US)))
+    w.spend("launching", 4 * US)
+    for pid, at, correlation in placed:
+        w.spend("queued", w.dice.throw(54_000, 62_000))
+        w.pid, took = pid, w.dice.throw(46_000, 54_000)
+        w.kernel(ATTENTION if pid == pids[0] else GEMM_SMALL, correlation, w.now, took)
+        w.paired(w.now - at, took)
+        w.spend("executing", took)
+    w.pid = pids[0]
+    w.truth |= {"bottleneck": "contended", "copy_exposed_ns": None}
+
+
 def empty(w: Demo) -> None:
     """Nothing ran: the profiler then writes no trace file at all."""
     w.spend("starved", 30 * MS)
@@ -323,6 +347,7 @@ WINDOWS: tuple[tuple[str, str, float, Schedule], ...] = (
     ("0009-counters", PCI[0], 83.0, lambda w: counters(w, DENSE)),
     ("0010-counters", PCI[7], 93.0, lambda w: counters(w, SPARSE)),
     ("0011-counters", PCI[2], 103.0, lambda w: counters(w, SMALL)),
+    ("0012-contended", PCI[6], 112.0, contended),
 )
 
 
@@ -347,6 +372,7 @@ def _truth(w: Demo) -> dict[str, object]:
 
 
 def _files(w: Demo) -> dict[str, bytes]:
+    pids = sorted({pid for _, pid in w.issued} | {w.pid})
     manifest = {
         "version": 1,
         "id": f"demo-{w.name}",
@@ -355,14 +381,19 @@ def _files(w: Demo) -> dict[str, bytes]:
         "bounds_ns": [w.start, w.now],
         "agents": {w.agent: w.pci},
         "node": NODE,
-        "processes": [{"pid": w.pid, "start": w.pid * 100}],
+        "processes": [{"pid": pid, "start": pid * 100} for pid in pids],
     }
-    out = {"manifest.json": json_bytes(manifest), f"{w.pid}_agent_info.csv": agents()}
+    out = {"manifest.json": json_bytes(manifest)}
+    # Where a table names its process: by the thread that launched, which here is the process's only one.
     tables = {
-        "kernel_trace": (KERNEL_COLUMNS, w.kernels),
-        "hip_api_trace": (CALL_COLUMNS, w.calls),
-        "memory_copy_trace": (COPY_COLUMNS, w.copies or []),
-        "counter_collection": (COUNTER_COLUMNS, w.counters),
+        "kernel_trace": (KERNEL_COLUMNS, w.kernels, KERNEL_COLUMNS.index("Thread_Id")),
+        "hip_api_trace": (CALL_COLUMNS, w.calls, CALL_COLUMNS.index("Process_Id")),
+        "memory_copy_trace": (COPY_COLUMNS, w.copies or [], None),
+        "counter_collection": (COUNTER_COLUMNS, w.counters, COUNTER_COLUMNS.index("Process_Id")),
     }
-    out |= {f"{w.pid}_{table}.csv": csv(*rows) for table, rows in tables.items() if rows[1]}
+    for pid in pids:
+        out[f"{pid}_agent_info.csv"] = agents()
+        for table, (columns, found, owner) in tables.items():
+            if rows := [row for row in found if owner is None or row[owner] == pid]:
+                out[f"{pid}_{table}.csv"] = csv(columns, rows)
     return out

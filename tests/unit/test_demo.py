@@ -39,11 +39,11 @@ def truth(name: str) -> dict[str, Any]:
 
 
 def rows(name: str, table: str) -> list[dict[str, str]]:
-    found = list((CAPTURE / "windows" / name).glob(f"*_{table}.csv"))
-    if not found:
-        return []
-    with open(found[0], newline="", encoding="utf-8") as f:
-        return list(csv.DictReader(f))
+    found: list[dict[str, str]] = []
+    for path in sorted((CAPTURE / "windows" / name).glob(f"*_{table}.csv")):
+        with open(path, newline="", encoding="utf-8") as f:
+            found += csv.DictReader(f)
+    return found
 
 
 # --- the files ---------------------------------------------------------------------------------------
@@ -240,19 +240,24 @@ def sweep(name: str) -> dict[str, Any]:
     manifest = json.loads((CAPTURE / "windows" / name / "manifest.json").read_text())
     low, high = manifest["bounds_ns"]
     calls = {
-        row["Correlation_Id"]: (int(row["Start_Timestamp"]), int(row["End_Timestamp"]))
+        (row["Process_Id"], row["Correlation_Id"]): (int(row["Start_Timestamp"]), int(row["End_Timestamp"]))
         for row in rows(name, "hip_api_trace")
         if "Launch" in row["Function"]
     }
     kernels = [
-        (int(r["Start_Timestamp"]), int(r["End_Timestamp"]), r["Correlation_Id"], r["Kernel_Name"])
+        (
+            int(r["Start_Timestamp"]),
+            int(r["End_Timestamp"]),
+            (r["Thread_Id"], r["Correlation_Id"]),
+            r["Kernel_Name"],
+        )
         for r in rows(name, "kernel_trace")
     ]
     copies = [
         (int(r["Start_Timestamp"]), int(r["End_Timestamp"]), r["Direction"])
         for r in rows(name, "memory_copy_trace")
     ]
-    first: dict[str, tuple[int, int]] = {}
+    first: dict[tuple[str, str], tuple[int, int]] = {}
     edges: list[tuple[int, str, int]] = []
 
     def span(kind: str, start: int, end: int) -> None:
@@ -334,6 +339,7 @@ def test_the_windows_show_every_bottleneck_they_are_named_after() -> None:
         "copy_bound",
         "dependency_bound",
         "balanced",
+        "contended",
     }
     assert min(truth(n)["l2_hit_ratio"] for n in COUNTED) < 0.25
     assert max(truth(n)["l2_hit_ratio"] for n in COUNTED) > 0.75
