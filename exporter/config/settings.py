@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from exporter.config.durations import Duration
+from exporter.windows.bottleneck import Thresholds
 
+_LIMITS = Thresholds()
 PLANNED_BACKENDS = ("amdsmi", "smi_cli")
 PLANNED_PRESETS = ("counters", "canary", "attach")
 
@@ -137,25 +139,34 @@ class KernelsSection(Section):
 
 
 class BottleneckSection(Section):
-    """From where on a window is called what; shares are ratios from 0 to 1."""
+    """From where on a window is called what, in the order in which the verdicts are tried (ratios 0 to 1)."""
 
-    communication_share: Ratio = _key(0.30, "communication: exposed collectives, of the window (ratio).")
-    gpu_bound_share: Ratio = _key(0.85, "gpu_bound: executing, of the window (ratio).")
-    contended_share: Ratio = _key(0.5, "contended: queued, of the idle time (ratio).")
-    copy_bound_share: Ratio = _key(0.5, "copy_bound: exposed copies, of the idle time (ratio).")
-    dependency_share: Ratio = _key(0.5, "dependency_bound: queued, of the idle time (ratio).")
-    dependency_graph_share: Ratio = _key(0.5, "dependency_bound: graph kernels, of execution (ratio).")
-    dependency_launching_share: Ratio = _key(
-        0.1, "dependency_bound: launching at most this much of the idle time (ratio)."
+    communication: Ratio = _key(
+        _LIMITS.communication, "communication: exposed collectives, of the window (ratio)."
     )
-    launch_bound_share: Ratio = _key(0.5, "launch_bound: queued and launching, of the idle time (ratio).")
-    launch_bound_launches: int = _key(20, "launch_bound: paired launches needed (count).", ge=1)
-    host_stalled_share: Ratio = _key(0.5, "host_stalled: starved, of the window (ratio).")
-    skewed_share: Ratio = _key(
-        0.05, "Pairs with a negative queue time above which the window has no queue values (ratio)."
+    gpu_bound: Ratio = _key(_LIMITS.gpu_bound, "gpu_bound: executing, of the window (ratio).")
+    idle_share: Ratio = _key(
+        _LIMITS.idle_share,
+        "contended, copy_bound, dependency_bound, launch_bound: their part of the idle time (ratio).",
     )
-    cache_thrash_l2_hit: Ratio = _key(0.4, "cache_thrash: L2 hit ratio below this (ratio).")
-    cache_thrash_memory_busy: Ratio = _key(0.6, "cache_thrash: memory busy above this (ratio).")
+    graph_share: Ratio = _key(
+        _LIMITS.graph_share, "dependency_bound: kernels of graphs, of the execution (ratio)."
+    )
+    launching_little: Ratio = _key(
+        _LIMITS.launching_little,
+        "dependency_bound, without graphs: launching, at most this much of the idle time (ratio).",
+    )
+    launches_least: int = _key(_LIMITS.launches_least, "launch_bound: paired launches needed (count).", ge=1)
+    starved: Ratio = _key(_LIMITS.starved, "host_stalled: starved, of the window (ratio).")
+    skewed_most: Ratio = _key(
+        _LIMITS.skewed_most,
+        "Pairs with a negative queue time, of all, above which a window has no queue values (ratio).",
+    )
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """The same as the reducer takes it."""
+        return Thresholds(**self.model_dump())
 
 
 class SeriesSection(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import subprocess
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 
 from exporter import config as configuration
 from exporter.config import (
+    BottleneckSection,
     Config,
     PollSection,
     dump,
@@ -31,6 +33,7 @@ from exporter.config import (
 from exporter.config.durations import LIMIT_S
 from exporter.config.keys import Key, keys, sections
 from exporter.model import ConfigError
+from exporter.windows.bottleneck import Thresholds
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -100,8 +103,8 @@ def test_a_file_gives_every_type_of_value(file: Callable[[str], Path]) -> None:
         "  preset: off\n"
         "  spool_dir: /var/spool/windows\n"
         "bottleneck:\n"
-        "  gpu_bound_share: 0.9\n"
-        "  host_stalled_share: 1\n"
+        "  gpu_bound: 0.9\n"
+        "  starved: 1\n"
     )
     loaded = load(path)
     c = loaded.config
@@ -110,7 +113,7 @@ def test_a_file_gives_every_type_of_value(file: Callable[[str], Path]) -> None:
     assert (c.poll.interval, c.poll.deadline, c.poll.max_age) == (10, 1.5, 30)
     assert (c.devices.expected, c.devices.integrated) == (8, "hide")
     assert (c.windows.preset, c.windows.spool_dir) == ("off", "/var/spool/windows")
-    assert (c.bottleneck.gpu_bound_share, c.bottleneck.host_stalled_share) == (0.9, 1)
+    assert (c.bottleneck.gpu_bound, c.bottleneck.starved) == (0.9, 1)
 
 
 def test_off_is_a_word_and_not_a_boolean(file: Callable[[str], Path]) -> None:
@@ -326,10 +329,10 @@ DURATION = "a duration with its unit, such as 500ms, 15s, 2m or 24h"
         ("kernels: {top: true}", "got true"),
         ("kernels: {top: -1}", "got -1"),
         ("devices: {expected: many}", "at most 4096, or null for none, got 'many'"),
-        ("bottleneck: {gpu_bound_share: 85}", "expected a number, at least 0 and at most 1, got 85"),
-        ("bottleneck: {gpu_bound_share: .nan}", "got nan"),
-        ("bottleneck: {gpu_bound_share: -.inf}", "got -inf"),
-        ("bottleneck: {gpu_bound_share: '0.5'}", "got '0.5'"),
+        ("bottleneck: {gpu_bound: 85}", "expected a number, at least 0 and at most 1, got 85"),
+        ("bottleneck: {gpu_bound: .nan}", "got nan"),
+        ("bottleneck: {gpu_bound: -.inf}", "got -inf"),
+        ("bottleneck: {gpu_bound: '0.5'}", "got '0.5'"),
         ("path: {sysfs: ''}", "1: path.sysfs: expected a path, got ''"),
         ("series: {max: 99}", "at least 100 and at most 1000000, got 99"),
         ("log: {level: loud}", "expected one of debug, info, warning, error, got 'loud'"),
@@ -570,6 +573,14 @@ def test_the_schema_describes_every_section_and_durations_as_text() -> None:
     assert poll["type"] == "string"
     assert poll["default"] == "5s"
     assert poll["description"]
+
+
+def test_every_threshold_can_be_configured_and_reaches_the_reducer() -> None:
+    fields = [f.name for f in dataclasses.fields(Thresholds)]
+    assert list(BottleneckSection.model_fields) == fields
+    assert Config().bottleneck.thresholds == Thresholds()
+    flags = {"bottleneck.gpu_bound": "0.5", "bottleneck.launches_least": "3"}
+    assert load(None, {}, flags).config.bottleneck.thresholds == Thresholds(gpu_bound=0.5, launches_least=3)
 
 
 def test_every_key_says_what_it_is() -> None:
