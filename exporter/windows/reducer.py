@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import sys
 from pathlib import Path
 
 from exporter import child
@@ -37,6 +38,8 @@ def confine(memory_bytes: int) -> None:
 def reduce(request: wire.Message) -> wire.Message:
     """Reduce the window at ``path``. Errors: SourceError that names the path and says what is wrong."""
     path = Path(request["path"])
+    if not path.exists():
+        raise SourceError(Reason.GONE, f"{path}: no longer there")
     try:
         analysis = intake.load([path])
     except FormatError as e:
@@ -49,6 +52,12 @@ def reduce(request: wire.Message) -> wire.Message:
         limit_mib = resource.getrlimit(resource.RLIMIT_AS)[0] >> 20
         detail = f"{path}: needs more than {limit_mib} MiB to reduce; take a shorter window"
         raise SourceError(Reason.CRASHED, detail) from None
+    for note in analysis.notes:
+        # The parent logs what its children say.
+        sys.stderr.write(f"{note}\n")
+    if analysis.sources and not any(s.format for s in analysis.sources):
+        detail = analysis.notes[0] if analysis.notes else "no file in it is known profiler output"
+        raise SourceError(Reason.MALFORMED, detail)
     answer = wire.encode(analysis.window, analysis.sources, analysis.results)
     answer["outcome"] = wire.outcome_of(analysis.sources, analysis.results).value
     return answer
