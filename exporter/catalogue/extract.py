@@ -92,9 +92,7 @@ class _Plan:
                         if missing:
                             missing.pop(labels, None)
                     else:
-                        missing.setdefault(
-                            labels, Reason.IMPLAUSIBLE if isfinite(value) else Reason.MALFORMED
-                        )
+                        _worse(missing, labels, Reason.IMPLAUSIBLE if isfinite(value) else Reason.MALFORMED)
                 elif kind is Reason:
                     _worse(missing, labels, raw)
                 else:

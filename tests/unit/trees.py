@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import shutil
 import struct
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from exporter.backends.sysfs import SysfsBackend
+from exporter.catalogue import CATALOGUE
+from exporter.catalogue.extract import Extractor
 from exporter.formats import gpu_metrics
+from exporter.host import READ_LIMIT, Clock, Root
+from exporter.model import Device, DeviceId, Gap, Series, Value
 
 VRAM = 206141652992
 HWMON_FILES = {
@@ -230,3 +240,81 @@ def lay_out(samples: Path, name: str, dest: Path) -> Path:
     else:
         shutil.copytree(sample / "kfd", dest / "class/kfd/kfd", symlinks=True)
     return dest
+
+
+@cache
+def laid_out(samples: Path, name: str) -> Path:
+    """The same, made once for all tests that only read it."""
+    return lay_out(samples, name, Path(_scratch().name) / name)
+
+
+@cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory(prefix="trees-")
+    atexit.register(folder.cleanup)
+    return folder
+
+
+class TestClock(Clock):
+    """A clock that moves when told."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+class WatchedRoot(Root):
+    """A root that remembers every file read, and fails where told."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self.reads: list[str] = []
+        self.errors: dict[str, int] = {}  # end of a path -> errno
+
+    def read(self, rel: str, limit: int = READ_LIMIT) -> bytes:
+        self.reads.append(rel)
+        for end, number in self.errors.items():
+            if rel.endswith(end):
+                raise OSError(number, os.strerror(number), rel)
+        return super().read(rel, limit)
+
+
+class Machine:
+    """One tree under the sysfs backend: poll it, and see readings and gaps."""
+
+    def __init__(self, root: Path, **options: Any) -> None:
+        self.root = WatchedRoot(root)
+        self.clock = TestClock()
+        self.backend = SysfsBackend(self.root, Root(str(root / "no-proc")), clock=self.clock, **options)
+        self._extractor = Extractor(CATALOGUE, "sysfs")
+        self.series: list[Series] = []
+        self.values: list[Value] = []
+        self.gaps: list[Gap] = []
+        self.devices: list[Device] = []
+
+    def poll(self) -> dict[tuple[str, str, str], Value]:
+        """(metric, device, labels) -> value, as text; ``5`` seconds pass first."""
+        self.clock.at += 5
+        self.series, self.values, self.gaps, self.devices = [], [], [], []
+        for device, groups in self.backend.poll():
+            self.devices.append(device)
+            self._extractor.extract(device, groups, self.series, self.values, self.gaps)
+        rows = {(s.metric, _name(s.device), ",".join(s.labels)): v for s, v in self.pairs()}
+        assert len(rows) == len(self.series), "a series stands twice"
+        return rows
+
+    def pairs(self) -> list[tuple[Series, Value]]:
+        return list(zip(self.series, self.values, strict=True))
+
+    def missing(self) -> list[tuple[str, str, str]]:
+        return sorted((g.metric, _name(g.device), str(g.reason)) for g in self.gaps)
+
+
+def _name(device: DeviceId | None) -> str:
+    if device is None:
+        return ""
+    return device.pci if device.partition is None else f"{device.pci}/{device.partition}"
