@@ -16,6 +16,10 @@ def _sysfs(group: str, path: str, scale: float = 1.0, each: tuple[str, ...] = ()
     return Field("sysfs", group, path, scale, each, tuple(fixed.items()))
 
 
+def _cli(group: str, path: str, scale: float = 1.0, each: tuple[str, ...] = (), **fixed: str) -> Field:
+    return Field("smi_cli", group, path, scale, each, tuple(fixed.items()))
+
+
 _IDENTITY = (
     Metric(
         "",
@@ -98,6 +102,7 @@ _USE = (
         fields=(
             _sysfs("busy", "*", 0.01, ("engine",)),
             _sysfs("gpu_metrics", "busy.*", 0.01, ("engine",)),
+            _cli("busy", "*", 0.01, ("engine",)),
         ),
         peers=(
             "dme:gpu_gfx_activity",
@@ -115,7 +120,10 @@ _USE = (
         "Compute units this device (a partition where the GPU is partitioned) can run work on.",
         Scope.PARTITION,
         (1, 4096),
-        fields=(_sysfs("kfd", "compute_units"),),
+        fields=(
+            _sysfs("kfd", "compute_units"),
+            _cli("asic", "compute_units"),
+        ),
         peers=("omnistat:rocm_num_compute_units",),
         check="grep -E 'simd_(count|per_cu)' /sys/class/kfd/kfd/topology/nodes/*/properties",
     ),
@@ -128,7 +136,10 @@ _USE = (
         Scope.SOCKET,
         (0, _ANY),
         labels=("pool",),
-        fields=(_sysfs("memory", "used.*", 1.0, ("pool",)),),
+        fields=(
+            _sysfs("memory", "used.*", 1.0, ("pool",)),
+            _cli("memory", "used.*", 1.0, ("pool",)),
+        ),
         peers=(
             "dme:gpu_used_vram",
             "dme:gpu_used_gtt",
@@ -150,6 +161,7 @@ _USE = (
         fields=(
             _sysfs("memory", "size.*", 1.0, ("pool",)),
             _sysfs("kfd", "vram_bytes", pool="vram"),
+            _cli("memory", "size.*", 1.0, ("pool",)),
         ),
         peers=(
             "dme:gpu_total_vram",
@@ -177,6 +189,7 @@ _POWER = (
             _sysfs("hwmon", "power_average", 1e-6),
             _sysfs("hwmon", "power_input", 1e-6),
             _sysfs("gpu_metrics", "power"),
+            _cli("power", "socket"),
         ),
         peers=(
             "dme:gpu_package_power",
@@ -193,7 +206,10 @@ _POWER = (
         "Power cap in force; the firmware lowers clocks to stay below it.",
         Scope.SOCKET,
         (0, 10000),
-        fields=(_sysfs("hwmon", "power_cap", 1e-6),),
+        fields=(
+            _sysfs("hwmon", "power_cap", 1e-6),
+            _cli("power", "limit"),
+        ),
         peers=("omnistat:rocm_power_cap_watts",),
         check="cat /sys/class/drm/card*/device/hwmon/hwmon*/power1_cap",
     ),
@@ -205,7 +221,10 @@ _POWER = (
         Scope.SOCKET,
         (0, _ANY),
         # The accumulator counts 2^-16 J; the 15.3 uJ other tools multiply by is this number, rounded.
-        fields=(_sysfs("gpu_metrics", "energy", 2.0**-16),),
+        fields=(
+            _sysfs("gpu_metrics", "energy", 2.0**-16),
+            _cli("energy", "joules"),
+        ),
         peers=("dme:gpu_energy_consumed", "omnistat:rocm_energy_joules"),
         check="amd-smi metric --energy",
     ),
@@ -221,6 +240,7 @@ _POWER = (
         fields=(
             _sysfs("hwmon", "temperature.*", 1e-3, ("sensor",)),
             _sysfs("gpu_metrics", "temperature.*", 1.0, ("sensor",)),
+            _cli("temperature", "*", 1.0, ("sensor",)),
         ),
         peers=(
             "dme:gpu_edge_temperature",
@@ -245,6 +265,8 @@ _POWER = (
         fields=(
             _sysfs("hwmon", "temperature_critical.*", 1e-3, ("sensor",), limit="critical"),
             _sysfs("hwmon", "temperature_emergency.*", 1e-3, ("sensor",), limit="emergency"),
+            _cli("temperature_limit", "critical.*", 1.0, ("sensor",), limit="critical"),
+            _cli("temperature_limit", "emergency.*", 1.0, ("sensor",), limit="emergency"),
         ),
         peers=("node_exporter:node_hwmon_temp_crit_celsius",),
         check="cat /sys/class/drm/card*/device/hwmon/hwmon*/temp*_{crit,emergency}",
@@ -256,7 +278,10 @@ _POWER = (
         "Fan speed; 0 is a fan that stands still. Absent on passive cards.",
         Scope.SOCKET,
         (0, 100000),
-        fields=(_sysfs("hwmon", "fan"),),
+        fields=(
+            _sysfs("hwmon", "fan"),
+            _cli("fan", "rpm"),
+        ),
         peers=("node_exporter:node_hwmon_fan_rpm",),
         check="cat /sys/class/drm/card*/device/hwmon/hwmon*/fan1_input",
     ),
@@ -271,6 +296,7 @@ _POWER = (
         fields=(
             _sysfs("hwmon", "voltage.*", 1e-3, ("rail",)),
             _sysfs("gpu_metrics", "voltage", 1e-3, rail="vddgfx"),
+            _cli("voltage", "*", 1.0, ("rail",)),
         ),
         peers=("node_exporter:node_hwmon_in_volts",),
         check="cat /sys/class/drm/card*/device/hwmon/hwmon*/in*_input",
@@ -290,6 +316,8 @@ _POWER = (
             _sysfs("dpm", "*", 1e6, ("domain",)),
             _sysfs("gpu_metrics", "clock.*", 1e6, ("domain",)),
             _sysfs("gpu_metrics", "clocks.*.*", 1e6, ("domain", "index")),
+            _cli("clock", "*", 1.0, ("domain",)),
+            _cli("clocks", "*.*", 1.0, ("domain", "index")),
         ),
         peers=("dme:gpu_clock", "omnistat:rocm_sclk_clock_mhz", "omnistat:rocm_mclk_clock_mhz"),
         check="cat /sys/class/drm/card*/device/pp_dpm_*",
@@ -303,7 +331,10 @@ _POWER = (
         Scope.SOCKET,
         _COUNT,
         labels=("reason",),
-        fields=(_sysfs("gpu_metrics", "throttle.*", 1.0, ("reason",)),),
+        fields=(
+            _sysfs("gpu_metrics", "throttle.*", 1.0, ("reason",)),
+            _cli("throttle", "residency.*", 1.0, ("reason",)),
+        ),
         peers=("dme:gpu_violation_<reason>_accumulated", "omnistat:rocm_throttle_events"),
         check="amd-smi metric --violation",
     ),
@@ -314,7 +345,10 @@ _POWER = (
         "Firmware samples taken; the denominator of amdgpu_throttle_residency_total.",
         Scope.SOCKET,
         _COUNT,
-        fields=(_sysfs("gpu_metrics", "throttle_samples"),),
+        fields=(
+            _sysfs("gpu_metrics", "throttle_samples"),
+            _cli("throttle", "samples"),
+        ),
         peers=("dme:gpu_violation_current_accumulated_counter",),
         check="amd-smi metric --violation",
     ),

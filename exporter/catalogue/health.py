@@ -17,7 +17,10 @@ def _ecc(severity: str, key: str, sentence: str) -> Metric:
         Scope.SOCKET,
         _COUNT,
         labels=("block",),
-        fields=(Field("sysfs", "ras", f"{key}.*", each=("block",)),),
+        fields=(
+            Field("sysfs", "ras", f"{key}.*", each=("block",)),
+            Field("smi_cli", "errors", f"{severity}.*", each=("block",)),
+        ),
         peers=(f"dme:gpu_ecc_{severity.removesuffix('able')}_<block>",)
         + ((f"omnistat:rocm_ras_<block>_{severity}_count",) if severity != "deferred" else ()),
         check="grep . /sys/class/drm/card*/device/ras/*_err_count",

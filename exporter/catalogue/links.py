@@ -11,6 +11,10 @@ def _sysfs(group: str, path: str, scale: float = 1.0, each: tuple[str, ...] = ()
     return Field("sysfs", group, path, scale, each)
 
 
+def _cli(path: str) -> Field:
+    return Field("smi_cli", "link", path)
+
+
 def _pcie_count(key: str, sentence: str, field: str, *peers: str) -> Metric:
     return Metric(
         key,
@@ -19,7 +23,10 @@ def _pcie_count(key: str, sentence: str, field: str, *peers: str) -> Metric:
         sentence,
         Scope.SOCKET,
         _COUNT,
-        fields=(_sysfs("gpu_metrics", field),),
+        fields=(
+            _sysfs("gpu_metrics", field),
+            _cli(field.removeprefix("pcie_")),
+        ),
         peers=peers,
         check="amd-smi metric --pcie",
     )
@@ -50,7 +57,11 @@ METRICS: tuple[Metric, ...] = (
         "or card.",
         Scope.SOCKET,
         (1, 64),
-        fields=(_sysfs("link", "width"), _sysfs("gpu_metrics", "pcie.width")),
+        fields=(
+            _sysfs("link", "width"),
+            _sysfs("gpu_metrics", "pcie.width"),
+            _cli("width"),
+        ),
         peers=("node_exporter:node_pcidevice_current_link_width",),
         check="cat /sys/class/drm/card*/device/current_link_width",
     ),
@@ -61,7 +72,11 @@ METRICS: tuple[Metric, ...] = (
         "PCIe transfers per second and lane in use; an idle link slows down to save power.",
         Scope.SOCKET,
         (1e9, 1e12),
-        fields=(_sysfs("link", "speed"), _sysfs("gpu_metrics", "pcie.speed", 1e8)),
+        fields=(
+            _sysfs("link", "speed"),
+            _sysfs("gpu_metrics", "pcie.speed", 1e8),
+            _cli("speed"),
+        ),
         peers=("dme:pcie_speed", "node_exporter:node_pcidevice_current_link_transfers_per_second"),
         check="cat /sys/class/drm/card*/device/current_link_speed",
     ),
@@ -72,7 +87,10 @@ METRICS: tuple[Metric, ...] = (
         "PCIe lanes this GPU can use.",
         Scope.SOCKET,
         (1, 64),
-        fields=(_sysfs("link", "max_width"),),
+        fields=(
+            _sysfs("link", "max_width"),
+            _cli("max_width"),
+        ),
         peers=("node_exporter:node_pcidevice_max_link_width",),
         check="cat /sys/class/drm/card*/device/max_link_width",
     ),
@@ -83,7 +101,10 @@ METRICS: tuple[Metric, ...] = (
         "PCIe transfers per second and lane this GPU can use.",
         Scope.SOCKET,
         (1e9, 1e12),
-        fields=(_sysfs("link", "max_speed"),),
+        fields=(
+            _sysfs("link", "max_speed"),
+            _cli("max_speed"),
+        ),
         peers=("dme:pcie_max_speed", "node_exporter:node_pcidevice_max_link_transfers_per_second"),
         check="cat /sys/class/drm/card*/device/max_link_speed",
     ),
@@ -95,7 +116,11 @@ METRICS: tuple[Metric, ...] = (
         "riser.",
         Scope.SOCKET,
         _COUNT,
-        fields=(_sysfs("link", "replays"), _sysfs("gpu_metrics", "pcie_replays")),
+        fields=(
+            _sysfs("link", "replays"),
+            _sysfs("gpu_metrics", "pcie_replays"),
+            _cli("replays"),
+        ),
         peers=("dme:pcie_replay_count",),
         check="cat /sys/class/drm/card*/device/pcie_replay_count",
     ),
