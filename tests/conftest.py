@@ -15,6 +15,8 @@ REPO = Path(__file__).resolve().parent.parent
 os.environ["PATH"] = os.pathsep.join(
     (os.environ.get("PATH", ""), str(REPO / ".cache" / "parts" / "usr" / "bin"))
 )
+# Children that a test starts run this checkout, installed or not.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(REPO), os.environ.get("PYTHONPATH"))))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
