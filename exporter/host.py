@@ -6,6 +6,7 @@ replayed one, is read by the same code as the live one.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import posixpath
@@ -82,6 +83,14 @@ class Root:
         except OSError:
             return None
 
+    def link_targets(self, rel: str) -> list[str]:
+        """Where each link in a folder points; one that goes while we look is left out."""
+        targets = []
+        for name in self.listdir(rel):
+            with contextlib.suppress(OSError):
+                targets.append(os.readlink(self._at(f"{rel}/{name}")))
+        return targets
+
     def exists(self, rel: str) -> bool:
         return os.path.exists(self._at(rel))
 
@@ -130,6 +139,14 @@ class Root:
 
     def _at(self, rel: str) -> str:
         return f"{self.path}/{rel}"
+
+
+def resident_bytes(procfs: Root, process: str = "self") -> int | None:
+    """Memory of a process that is in RAM; None where it cannot be told."""
+    try:
+        return int((procfs.text(f"{process}/statm") or "").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, IndexError):
+        return None
 
 
 class Clock:
