@@ -20,6 +20,10 @@ def _cli(group: str, path: str, scale: float = 1.0, each: tuple[str, ...] = (), 
     return Field("smi_cli", group, path, scale, each, tuple(fixed.items()))
 
 
+def _amdsmi(group: str, path: str, scale: float = 1.0, each: tuple[str, ...] = (), **fixed: str) -> Field:
+    return Field("amdsmi", group, path, scale, each, tuple(fixed.items()))
+
+
 _IDENTITY = (
     Metric(
         "",
@@ -100,6 +104,7 @@ _USE = (
         (0, 1),
         labels=("engine",),
         fields=(
+            _amdsmi("busy", "*", 0.01, ("engine",)),
             _sysfs("busy", "*", 0.01, ("engine",)),
             _sysfs("gpu_metrics", "busy.*", 0.01, ("engine",)),
             _cli("busy", "*", 0.01, ("engine",)),
@@ -121,6 +126,7 @@ _USE = (
         Scope.PARTITION,
         (1, 4096),
         fields=(
+            _amdsmi("device", "compute_units"),
             _sysfs("kfd", "compute_units"),
             _cli("asic", "compute_units"),
         ),
@@ -137,6 +143,7 @@ _USE = (
         (0, _ANY),
         labels=("pool",),
         fields=(
+            _amdsmi("memory", "*", 1.0, ("pool",)),
             _sysfs("memory", "used.*", 1.0, ("pool",)),
             _cli("memory", "used.*", 1.0, ("pool",)),
         ),
@@ -159,6 +166,7 @@ _USE = (
         (1, _ANY),
         labels=("pool",),
         fields=(
+            _amdsmi("limits", "size.*", 1.0, ("pool",)),
             _sysfs("memory", "size.*", 1.0, ("pool",)),
             _sysfs("kfd", "vram_bytes", pool="vram"),
             _cli("memory", "size.*", 1.0, ("pool",)),
@@ -186,6 +194,10 @@ _POWER = (
         Scope.SOCKET,
         (0.001, 10000),
         fields=(
+            _amdsmi("metrics", "power"),
+            _amdsmi("power", "current_socket_power"),
+            _amdsmi("power", "socket_power"),
+            _amdsmi("power", "average_socket_power"),
             _sysfs("hwmon", "power_average", 1e-6),
             _sysfs("hwmon", "power_input", 1e-6),
             _sysfs("gpu_metrics", "power"),
@@ -207,6 +219,7 @@ _POWER = (
         Scope.SOCKET,
         (0, 10000),
         fields=(
+            _amdsmi("power_cap", "limit", 1e-6),
             _sysfs("hwmon", "power_cap", 1e-6),
             _cli("power", "limit"),
         ),
@@ -222,6 +235,8 @@ _POWER = (
         (0, _ANY),
         # The accumulator counts 2^-16 J; the 15.3 uJ other tools multiply by is this number, rounded.
         fields=(
+            _amdsmi("metrics", "energy", 2.0**-16),
+            _amdsmi("energy", "accumulator", 2.0**-16),
             _sysfs("gpu_metrics", "energy", 2.0**-16),
             _cli("energy", "joules"),
         ),
@@ -238,6 +253,8 @@ _POWER = (
         (-50, 200),
         labels=("sensor",),
         fields=(
+            _amdsmi("metrics", "temperature.*", 1.0, ("sensor",)),
+            _amdsmi("sensors", "temperature.*", 1.0, ("sensor",)),
             _sysfs("hwmon", "temperature.*", 1e-3, ("sensor",)),
             _sysfs("gpu_metrics", "temperature.*", 1.0, ("sensor",)),
             _cli("temperature", "*", 1.0, ("sensor",)),
@@ -263,6 +280,8 @@ _POWER = (
         (-50, 200),
         labels=("sensor", "limit"),
         fields=(
+            _amdsmi("limits", "critical.*", 1.0, ("sensor",), limit="critical"),
+            _amdsmi("limits", "emergency.*", 1.0, ("sensor",), limit="emergency"),
             _sysfs("hwmon", "temperature_critical.*", 1e-3, ("sensor",), limit="critical"),
             _sysfs("hwmon", "temperature_emergency.*", 1e-3, ("sensor",), limit="emergency"),
             _cli("temperature_limit", "critical.*", 1.0, ("sensor",), limit="critical"),
@@ -279,6 +298,7 @@ _POWER = (
         Scope.SOCKET,
         (0, 100000),
         fields=(
+            _amdsmi("sensors", "fan"),
             _sysfs("hwmon", "fan"),
             _cli("fan", "rpm"),
         ),
@@ -294,6 +314,8 @@ _POWER = (
         (0, 20),
         labels=("rail",),
         fields=(
+            _amdsmi("metrics", "voltage", 1e-3, rail="vddgfx"),
+            _amdsmi("sensors", "voltage.*", 1e-3, ("rail",)),
             _sysfs("hwmon", "voltage.*", 1e-3, ("rail",)),
             _sysfs("gpu_metrics", "voltage", 1e-3, rail="vddgfx"),
             _cli("voltage", "*", 1.0, ("rail",)),
@@ -312,6 +334,9 @@ _POWER = (
         (0, 20e9),
         labels=("domain", "index"),
         fields=(
+            _amdsmi("metrics", "clock.*", 1e6, ("domain",)),
+            _amdsmi("metrics", "clocks.*.*", 1e6, ("domain", "index")),
+            _amdsmi("sensors", "clock.*", 1e6, ("domain",)),
             _sysfs("hwmon", "clock.*", 1.0, ("domain",)),
             _sysfs("dpm", "*", 1e6, ("domain",)),
             _sysfs("gpu_metrics", "clock.*", 1e6, ("domain",)),
@@ -332,6 +357,8 @@ _POWER = (
         _COUNT,
         labels=("reason",),
         fields=(
+            _amdsmi("metrics", "throttle.*", 1.0, ("reason",)),
+            _amdsmi("violations", "throttle.*", 1.0, ("reason",)),
             _sysfs("gpu_metrics", "throttle.*", 1.0, ("reason",)),
             _cli("throttle", "residency.*", 1.0, ("reason",)),
         ),
@@ -346,6 +373,8 @@ _POWER = (
         Scope.SOCKET,
         _COUNT,
         fields=(
+            _amdsmi("metrics", "throttle_samples"),
+            _amdsmi("violations", "samples"),
             _sysfs("gpu_metrics", "throttle_samples"),
             _cli("throttle", "samples"),
         ),

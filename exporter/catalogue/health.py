@@ -18,6 +18,7 @@ def _ecc(severity: str, key: str, sentence: str) -> Metric:
         _COUNT,
         labels=("block",),
         fields=(
+            Field("amdsmi", "ras", f"{key}.*", each=("block",)),
             Field("sysfs", "ras", f"{key}.*", each=("block",)),
             Field("smi_cli", "errors", f"{severity}.*", each=("block",)),
         ),
@@ -48,7 +49,10 @@ METRICS: tuple[Metric, ...] = (
         Scope.SOCKET,
         (0, 1e6),
         labels=("state",),
-        fields=(Field("sysfs", "ras", "pages.*", each=("state",)),),
+        fields=(
+            Field("amdsmi", "pages", "*", each=("state",)),
+            Field("sysfs", "ras", "pages.*", each=("state",)),
+        ),
         peers=("dme:gpu_bad_page_count",),
         check="cat /sys/class/drm/card*/device/ras/gpu_vram_bad_pages",
     ),

@@ -15,6 +15,10 @@ def _cli(path: str) -> Field:
     return Field("smi_cli", "link", path)
 
 
+def _amdsmi(group: str, path: str, scale: float = 1.0, each: tuple[str, ...] = ()) -> Field:
+    return Field("amdsmi", group, path, scale, each)
+
+
 def _pcie_count(key: str, sentence: str, field: str, *peers: str) -> Metric:
     return Metric(
         key,
@@ -24,6 +28,8 @@ def _pcie_count(key: str, sentence: str, field: str, *peers: str) -> Metric:
         Scope.SOCKET,
         _COUNT,
         fields=(
+            _amdsmi("metrics", field),
+            _amdsmi("link", field.removeprefix("pcie_")),
             _sysfs("gpu_metrics", field),
             _cli(field.removeprefix("pcie_")),
         ),
@@ -42,7 +48,10 @@ def _xgmi_bytes(direction: str, field: str, *peers: str) -> Metric:
         Scope.SOCKET,
         (0, 2.0**74),
         labels=("link",),
-        fields=(_sysfs("gpu_metrics", field, 1024, ("link",)),),
+        fields=(
+            _amdsmi("metrics", field, 1024, ("link",)),
+            _sysfs("gpu_metrics", field, 1024, ("link",)),
+        ),
         peers=peers,
         check="amd-smi xgmi --metric",
     )
@@ -58,6 +67,8 @@ METRICS: tuple[Metric, ...] = (
         Scope.SOCKET,
         (1, 64),
         fields=(
+            _amdsmi("link", "width"),
+            _amdsmi("metrics", "pcie.width"),
             _sysfs("link", "width"),
             _sysfs("gpu_metrics", "pcie.width"),
             _cli("width"),
@@ -73,6 +84,8 @@ METRICS: tuple[Metric, ...] = (
         Scope.SOCKET,
         (1e9, 1e12),
         fields=(
+            _amdsmi("link", "speed", 1e6),
+            _amdsmi("metrics", "pcie.speed", 1e8),
             _sysfs("link", "speed"),
             _sysfs("gpu_metrics", "pcie.speed", 1e8),
             _cli("speed"),
@@ -88,6 +101,7 @@ METRICS: tuple[Metric, ...] = (
         Scope.SOCKET,
         (1, 64),
         fields=(
+            _amdsmi("link", "max_width"),
             _sysfs("link", "max_width"),
             _cli("max_width"),
         ),
@@ -102,6 +116,7 @@ METRICS: tuple[Metric, ...] = (
         Scope.SOCKET,
         (1e9, 1e12),
         fields=(
+            _amdsmi("link", "max_speed", 1e6),
             _sysfs("link", "max_speed"),
             _cli("max_speed"),
         ),
@@ -117,6 +132,8 @@ METRICS: tuple[Metric, ...] = (
         Scope.SOCKET,
         _COUNT,
         fields=(
+            _amdsmi("metrics", "pcie_replays"),
+            _amdsmi("link", "replays"),
             _sysfs("link", "replays"),
             _sysfs("gpu_metrics", "pcie_replays"),
             _cli("replays"),
@@ -161,7 +178,10 @@ METRICS: tuple[Metric, ...] = (
         (0, 1),
         labels=("link", "state"),
         states=("up", "down"),
-        fields=(_sysfs("gpu_metrics", "xgmi_link.*.*", 1.0, ("link", "state")),),
+        fields=(
+            _amdsmi("metrics", "xgmi_link.*.*", 1.0, ("link", "state")),
+            _sysfs("gpu_metrics", "xgmi_link.*.*", 1.0, ("link", "state")),
+        ),
         check="amd-smi xgmi --link-status",
     ),
 )
