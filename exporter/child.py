@@ -210,11 +210,12 @@ def _exit_text(code: int | None) -> str:
 Handler = Callable[[Message], Message]
 
 
-def serve(handlers: Mapping[str, Handler]) -> None:
+def serve(handlers: Mapping[str, Handler], worn_out: Callable[[], str | None] = lambda: None) -> None:
     """The child's loop: answer requests from stdin until it closes.
 
     A handler's SourceError becomes its answer. Any other exception does too, so that one bad request does
-    not end the child; the parent counts it as a crash.
+    not end the child; the parent counts it as a crash. After each answer ``worn_out`` may give a reason to
+    start this process afresh.
     """
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -231,6 +232,22 @@ def serve(handlers: Mapping[str, Handler]) -> None:
             answer = {"ok": False, "reason": Reason.CRASHED, "detail": f"{type(e).__name__}: {e}"}
         answers.write(json.dumps(answer).encode() + b"\n")
         answers.flush()
+        if reason := worn_out():
+            _start_afresh(answers.fileno(), reason)
+
+
+def _start_afresh(answers: int, reason: str) -> None:
+    """Become a new process image between two requests: same pid and pipes, so the parent misses nothing.
+
+    It gives back what a library leaked: memory, threads, and descriptors it opened to be inherited.
+    """
+    os.write(2, f"starts afresh: {reason}\n".encode())
+    os.dup2(answers, 1)
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - our own command again
 
 
 def spec() -> Message:

@@ -6,15 +6,21 @@ Started as ``python -m exporter.reader SPEC``; see ``main`` for what SPEC holds.
 from __future__ import annotations
 
 import gc
+import math
+import os
+import sys
 from typing import Any
 
 from exporter import child
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue.extract import Extractor
 from exporter.catalogue.schema import Catalogue
-from exporter.host import Clock, Root
+from exporter.host import Clock, Root, resident_bytes
 from exporter.model import Backend, Device, Gap, Reason, Series, SourceError, Value
 from exporter.slots import Encoder
+
+# Growth of this process, after its first answer, that only a leaking library brings about.
+GROWTH_BYTES = 64 * 1024 * 1024
 
 
 class Reader:
@@ -24,6 +30,8 @@ class Reader:
         self._backend = backend
         self._extractor = Extractor(catalogue, backend.name)
         self._encoder = Encoder()
+        self._procfs = Root("/proc")
+        self._size: int | None = None
 
     def poll(self, _request: dict[str, Any]) -> dict[str, Any]:
         """Read all devices once; the answer is for ``slots.Decoder``."""
@@ -36,11 +44,23 @@ class Reader:
             self._extractor.extract(device, groups, series, values, gaps)
         return self._encoder.encode(devices, series, values, gaps)
 
+    def worn_out(self) -> str | None:
+        """Why this process should start afresh: it has grown too much, or the backend says so."""
+        size = resident_bytes(self._procfs)
+        if size is not None:
+            if self._size is None:
+                self._size = size
+            elif size - self._size > GROWTH_BYTES:
+                return f"grown by {(size - self._size) >> 20} MiB since its first answer"
+        reason: str | None = getattr(self._backend, "spent", None)
+        return reason
+
 
 def open_backend(spec: dict[str, Any]) -> Backend:
     """The backend that ``spec`` names.
 
-    Keys: ``backend``; ``sysfs``, ``procfs`` for sysfs; ``capture`` for replay, ``epoch`` its start.
+    Keys: ``backend``; ``sysfs``, ``procfs`` for sysfs; ``capture`` for replay, ``epoch`` its start. For
+    amdsmi ``sysfs``, and if wanted ``dev``, ``budget_s``, ``violations_s`` (0: never), ``skip`` (groups).
     """
     name = spec["backend"]
     if name == "sysfs":
@@ -50,6 +70,19 @@ def open_backend(spec: dict[str, Any]) -> Backend:
             Root(spec["sysfs"]),
             Root(spec["procfs"]),
             show_integrated=spec.get("integrated", "auto") == "show",
+        )
+    if name == "amdsmi":
+        from exporter.backends.amdsmi import AmdsmiBackend
+        from exporter.backends.amdsmi_socket import Cadence
+
+        return AmdsmiBackend(
+            Root(spec["sysfs"]),
+            environ=os.environ,
+            path=sys.path,
+            dev=spec.get("dev", "/dev"),
+            show_integrated=spec.get("integrated", "auto") == "show",
+            cadence=Cadence(violations_s=spec.get("violations_s", 0.0), skip=frozenset(spec.get("skip", ()))),
+            budget_s=spec.get("budget_s", math.inf),
         )
     if name == "replay":
         from exporter.backends.replay import open_capture
@@ -72,7 +105,7 @@ def main() -> None:
             gc.freeze()
         return reader.poll(request)
 
-    child.serve({"poll": poll})
+    child.serve({"poll": poll}, lambda: reader.worn_out() if reader else None)
 
 
 if __name__ == "__main__":
