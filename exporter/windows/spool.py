@@ -70,7 +70,7 @@ class Spool:
                 self.quarantine(folder, look.fault)
             elif look.manifest or look.newest + _SETTLED_S <= self._clock.now():
                 found.append((look.newest, folder))
-        return [folder for _, folder in sorted(found)[:_BATCH]]
+        return [folder for _, folder in sorted(_fair(found)[:_BATCH])]
 
     def done(self, path: Path) -> None:
         """Remove a window. Raises ValueError for a path that is no window of this spool."""
@@ -155,6 +155,16 @@ class Spool:
         """Leave a window alone from now on: taking it in again and again would count it each time."""
         self._stuck.add(path)
         log.warning("spool: %s stays where it is and is not read again: %s", path, error.strerror)
+
+
+def _fair(found: list[tuple[float, Path]]) -> list[tuple[float, Path]]:
+    """Each writer's oldest first, then each one's second: who writes most does not keep others waiting."""
+    ranks: dict[Path, int] = {}
+    ordered = []
+    for age, folder in sorted(found):
+        ranks[folder.parent] = ranks.get(folder.parent, 0) + 1
+        ordered.append((ranks[folder.parent], age, folder))
+    return [(age, folder) for _, age, folder in sorted(ordered)]
 
 
 def _finished(name: str) -> bool:

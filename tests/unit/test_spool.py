@@ -90,6 +90,15 @@ def test_one_look_names_a_bounded_number(root: Path, spool: Spool, monkeypatch: 
     assert spool.complete() == made[:3]
 
 
+def test_who_writes_most_does_not_keep_others_waiting(
+    root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BATCH", 3)
+    flood = [make(root, f"{me()}/w{i}", age_s=100 - i) for i in range(9)]
+    other = make(root, "late", age_s=5)
+    assert spool.complete() == [flood[0], flood[1], other]
+
+
 def test_a_missing_spool_is_an_empty_one(tmp_path: Path) -> None:
     assert Spool(tmp_path / "nowhere").complete() == []
 
