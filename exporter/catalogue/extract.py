@@ -127,7 +127,7 @@ class _Step:
     def __init__(self, metric: Metric, field: Field) -> None:
         self.group = field.group
         self.path = tuple(field.path.split("."))
-        self.scale = field.scale
+        self.scale = float(field.scale)
         # Dividing by 100 keeps 0.57 where multiplying by 0.01 gives 0.5700000000000001.
         inverse = round(1 / field.scale)
         self.divisor = inverse if field.scale < 1 and abs(inverse * field.scale - 1) < 1e-12 else 0

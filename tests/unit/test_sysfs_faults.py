@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import trees
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.model import Reason
@@ -286,11 +286,18 @@ def test_zero_watts_is_no_measurement_of_a_gpu_that_is_on(tmp_path: Path, node: 
 SPECIAL = [0, 1, 127, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**48]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A node whose files a property test writes over."""
+    root = tmp_path_factory.mktemp("kept")
+    trees.mi300x(root)
+    return root
+
+
+@settings(max_examples=100, deadline=None)
 @given(st.one_of(st.sampled_from(SPECIAL), st.integers(0, 10**15)))
-def test_no_number_in_a_file_is_special(tmp_path_factory: pytest.TempPathFactory, number: int) -> None:
-    root = tmp_path_factory.mktemp("sys")
-    (device,) = trees.mi300x(root)
+def test_no_number_in_a_file_is_special(kept: Path, number: int) -> None:
+    root, device = kept, kept / f"devices/pci0000:00/{GPU}"
     trees.put(device / "mem_info_vram_used", str(number))
     trees.put(device / "pcie_replay_count", str(number))
     trees.put(device / "ras/umc_err_count", f"ue: {number}\nce: {number}\nde: {number}")
@@ -309,16 +316,15 @@ WORTH = {  # field -> (reading, scale, width): every value that is not all ones 
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(WORTH)), st.one_of(st.sampled_from(SPECIAL), st.integers(0, 2**64 - 1)))
 def test_a_number_of_the_table_vanishes_only_as_all_ones_of_its_width(
-    tmp_path_factory: pytest.TempPathFactory, field: str, number: int
+    kept: Path, field: str, number: int
 ) -> None:
     reading, scale, width = WORTH[field]
     ones = (1 << 8 * width) - 1
     number &= ones
-    root = tmp_path_factory.mktemp("sys")
-    (device,) = trees.mi300x(root)
+    root, device = kept, kept / f"devices/pci0000:00/{GPU}"
     trees.put(device / "gpu_metrics", trees.blob((1, 8), {**trees.METRICS, field: [number]}, (trees.SLOT,)))
     rows = readings(trees.Machine(root))
     if number == ones:
