@@ -231,7 +231,7 @@ def trace_gauges(mode: str, r: WindowResult) -> dict[Key, float]:
                 out["amdgpu_timeline_ratio", (state.value,)] = ns / r.span_ns
     for verdict in Bottleneck:
         out["amdgpu_bottleneck_state", (verdict.value,)] = int(verdict is r.bottleneck)
-    if r.kernels and r.launch_call_count is not None:
+    if r.kernels and (r.launches or r.launch_call_count is not None):
         out["amdgpu_window_coverage_ratio", (mode,)] = (r.kernels - r.unmatched_kernels) / r.kernels
     return out
 
