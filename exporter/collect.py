@@ -41,14 +41,35 @@ class Timing:
     max_age_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """One generation, ready to be sent: both formats, plain and compressed."""
+_VARIANT_KEPT = 100
 
-    snapshot: Snapshot
-    page: Page
-    text_gzip: bytes
-    openmetrics_gzip: bytes
+
+class Published:
+    """One generation as it is sent: two formats, plain or compressed.
+
+    What clients asked for lately is made before they ask again; anything else when it is first asked for.
+    """
+
+    def __init__(self, snapshot: Snapshot, page: Page, asked: dict[tuple[bool, bool], int]) -> None:
+        self.snapshot = snapshot
+        self.page = page
+        self._asked = asked
+        self._packed: dict[bool, bytes] = {}
+        for (openmetrics, packed), generation in asked.items():
+            if snapshot.generation - generation < _VARIANT_KEPT:
+                self._make(openmetrics, packed)
+
+    def body(self, *, openmetrics: bool, packed: bool) -> bytes:
+        self._asked[openmetrics, packed] = self.snapshot.generation
+        return self._make(openmetrics, packed)
+
+    def _make(self, openmetrics: bool, packed: bool) -> bytes:
+        plain = self.page.encode(openmetrics=openmetrics)
+        if not packed:
+            return plain
+        if openmetrics not in self._packed:
+            self._packed[openmetrics] = gzip.compress(plain, 1, mtime=0)
+        return self._packed[openmetrics]
 
 
 class PolledSource:
@@ -171,6 +192,8 @@ class Collector:
         self._replay = replay
         self._renderer = Renderer(catalogue)
         self._builder = SlotBuilder()
+        # Prometheus asks for compressed OpenMetrics: have that ready before its first scrape.
+        self._asked = {(True, True): 0}
         self._generation = 0
         self._dropped = 0
         self._render_seconds: float | None = None
@@ -227,12 +250,8 @@ class Collector:
         page = layout.render(values)
         self._generation += 1
         fresh[SOURCE] = vitals
-        self.current = Published(
-            Snapshot(self._generation, now, self.inventory.devices, fresh),
-            page,
-            gzip.compress(page.text, 1, mtime=0),
-            gzip.compress(page.openmetrics, 1, mtime=0),
-        )
+        snapshot = Snapshot(self._generation, now, self.inventory.devices, fresh)
+        self.current = Published(snapshot, page, self._asked)
         self._render_seconds = self._clock.monotonic() - start
         if self.ready:
             self.first.set()

@@ -7,8 +7,8 @@ a new generation only fills in the values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from operator import is_
+from typing import NamedTuple
 
 from exporter.catalogue.schema import PREFIX, Catalogue, Kind, Metric, Scope
 from exporter.model import Device, DeviceId, Histogram, Series, Value
@@ -21,12 +21,31 @@ _OM_TYPE = {Kind.STATE: "gauge"}
 _TEXT_TYPE = {Kind.STATE: "gauge", Kind.INFO: "gauge"}
 
 
-@dataclass(frozen=True, slots=True)
 class Page:
-    """One generation, rendered in both formats."""
+    """One generation in both formats; a format is put together when it is first asked for."""
 
-    text: bytes
-    openmetrics: bytes
+    def __init__(self, families: list[tuple[_Family, str]]) -> None:
+        self._families = families
+        self._made: dict[bool, bytes] = {}
+
+    @property
+    def text(self) -> bytes:
+        return self.encode(openmetrics=False)
+
+    @property
+    def openmetrics(self) -> bytes:
+        return self.encode(openmetrics=True)
+
+    def encode(self, *, openmetrics: bool) -> bytes:
+        """The whole page; a lone surrogate in a label becomes ``?``."""
+        if openmetrics not in self._made:
+            if openmetrics:
+                parts = [f.openmetrics_head + body for f, body in self._families]
+                parts.append("# EOF\n")
+            else:
+                parts = [f.text_head + body for f, body in self._families]
+            self._made[openmetrics] = "".join(parts).encode("utf-8", "replace")
+        return self._made[openmetrics]
 
 
 class Layout:
@@ -40,30 +59,24 @@ class Layout:
         limit: int,
     ) -> None:
         ordinals = {d.id.pci: d.gpu for d in devices.values()}
-        rows: dict[str, list[tuple[str, int]]] = {}
+        rows: dict[str, list[_Row]] = {}
         seen: set[Series] = set()
-        for index, series in enumerate(chain.from_iterable(blocks)):
-            # The first source in order of trust speaks for a series.
-            if series in seen:
-                continue
-            seen.add(series)
-            metric = catalogue[series.metric]
-            rows.setdefault(series.metric, []).append((_labels(metric, series, ordinals), index))
+        for block, series_of_block in enumerate(blocks):
+            for index, series in enumerate(series_of_block):
+                # The first source in order of trust speaks for a series.
+                if series in seen:
+                    continue
+                seen.add(series)
+                metric = catalogue[series.metric]
+                row = _Row(_labels(metric, series, ordinals), block, index)
+                rows.setdefault(series.metric, []).append(row)
         self.dropped = _shed(catalogue, rows, limit)
         self.exposed = sum(_lines(catalogue[name]) * len(r) for name, r in rows.items())
         self._families = [_Family(catalogue[name], sorted(rows[name])) for name in sorted(rows)]
 
     def render(self, blocks: Sequence[Sequence[Value]]) -> Page:
         """Fill in the values; ``blocks`` run parallel to the series the layout was made for."""
-        values = [v for block in blocks for v in block]
-        text: list[str] = []
-        openmetrics: list[str] = []
-        for family in self._families:
-            body = family.body(values)
-            text += (family.text_head, body)
-            openmetrics += (family.openmetrics_head, body)
-        openmetrics.append("# EOF\n")
-        return Page(_encode(text), _encode(openmetrics))
+        return Page([(family, family.body(blocks)) for family in self._families])
 
 
 class Renderer:
@@ -89,12 +102,20 @@ class Renderer:
         return self._layout
 
 
+class _Row(NamedTuple):
+    """One series: its labels as written, and where its value lies."""
+
+    labels: str
+    block: int
+    place: int
+
+
 class _Family:
-    """HELP, TYPE and the prepared start of each line of one metric."""
+    """HELP, TYPE and the prepared start of each line of one metric; keeps the latest body."""
 
-    __slots__ = ("_histogram", "_rows", "openmetrics_head", "text_head")
+    __slots__ = ("_blocks", "_body", "_bounds", "_of", "_starts", "openmetrics_head", "text_head")
 
-    def __init__(self, metric: Metric, rows: list[tuple[str, int]]) -> None:
+    def __init__(self, metric: Metric, rows: list[_Row]) -> None:
         name = metric.name
         text_help = metric.help.replace("\\", r"\\").replace("\n", r"\n")
         kind = metric.kind.value
@@ -108,16 +129,27 @@ class _Family:
         self.openmetrics_head = (
             f"# TYPE {family} {_OM_TYPE.get(metric.kind, kind)}\n{unit_line}# HELP {family} {om_help}\n"
         )
-        self._histogram = [repr(b) for b in metric.buckets] if metric.kind is Kind.HISTOGRAM else None
-        if self._histogram is None:
-            self._rows = [(f"{name}{{{labels}}} " if labels else f"{name} ", i) for labels, i in rows]
+        self._bounds = [repr(b) for b in metric.buckets] if metric.kind is Kind.HISTOGRAM else None
+        if self._bounds is None:
+            self._starts = [
+                (f"{name}{{{r.labels}}} " if r.labels else f"{name} ", r.block, r.place) for r in rows
+            ]
         else:
-            self._rows = [(f"{name}\n{labels}", i) for labels, i in rows]
+            self._starts = [(f"{name}\n{r.labels}", r.block, r.place) for r in rows]
+        self._blocks = tuple(sorted({r.block for r in rows}))
+        self._of: tuple[Sequence[Value], ...] = ()
+        self._body = ""
 
-    def body(self, values: Sequence[Value]) -> str:
-        if self._histogram is None:
-            return "".join([f"{start}{values[i]!r}\n" for start, i in self._rows])
-        return "".join(_histogram(start, self._histogram, values[i]) for start, i in self._rows)
+    def body(self, blocks: Sequence[Sequence[Value]]) -> str:
+        """The sample lines. A maker that hands out the same tuple of values again has changed nothing."""
+        mine = tuple(blocks[n] for n in self._blocks)
+        if len(mine) != len(self._of) or not all(map(is_, mine, self._of)):
+            if self._bounds is None:
+                self._body = "".join([f"{start}{blocks[b][i]!r}\n" for start, b, i in self._starts])
+            else:
+                self._body = "".join(_histogram(s, self._bounds, blocks[b][i]) for s, b, i in self._starts)
+            self._of = mine
+        return self._body
 
 
 def _histogram(start: str, bounds: list[str], value: Value) -> str:
@@ -152,7 +184,7 @@ def _lines(metric: Metric) -> int:
     return len(metric.buckets) + 3 if metric.kind is Kind.HISTOGRAM else 1
 
 
-def _shed(catalogue: Catalogue, rows: dict[str, list[tuple[str, int]]], limit: int) -> int:
+def _shed(catalogue: Catalogue, rows: dict[str, list[_Row]], limit: int) -> int:
     """Leave out whole families, the dearest kind first, until the page fits; returns the series left out."""
     total = sum(_lines(catalogue[name]) * len(r) for name, r in rows.items())
     dropped = 0
@@ -178,7 +210,3 @@ def _worth(metric: Metric) -> int:
     identity = metric.kind is Kind.INFO or metric.name in (f"{PREFIX}_up", f"{PREFIX}_devices")
     health = "errors" in metric.key or "retired" in metric.key
     return _NEVER if own or identity or health else 3
-
-
-def _encode(parts: list[str]) -> bytes:
-    return "".join(parts).encode("utf-8", "replace")

@@ -250,7 +250,8 @@ def bind(config: Config) -> socket.socket:
     """The listening socket; ConfigError names the address and what to do."""
     host, port = config.address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # Named as TCP, or asyncio leaves Nagle's algorithm on and every scrape waits for a delayed ACK.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host or "0.0.0.0", port))  # noqa: S104 - an empty host asks for every interface

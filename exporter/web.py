@@ -71,10 +71,7 @@ class Web:
                 encoding = f"{encoding},{value.decode('latin-1')}" if encoding else value.decode("latin-1")
         openmetrics = wants_openmetrics(accept)
         packed = wants_gzip(encoding)
-        if openmetrics:
-            body = now.openmetrics_gzip if packed else now.page.openmetrics
-        else:
-            body = now.text_gzip if packed else now.page.text
+        body = now.body(openmetrics=openmetrics, packed=packed)
         headers = (
             (b"content-type", OPENMETRICS.encode() if openmetrics else TEXT.encode()),
             (b"vary", b"accept, accept-encoding"),

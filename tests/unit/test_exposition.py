@@ -153,3 +153,15 @@ def test_the_layout_is_reused_while_the_series_stay_and_only_then() -> None:
 def test_a_plain_number_where_a_histogram_belongs_is_refused() -> None:
     with pytest.raises(TypeError, match="launch_queue"):
         page([(Series("amdgpu_launch_queue_seconds", A, ("kernel",)), 1.0)])
+
+
+def test_a_family_whose_values_are_the_same_object_is_not_rendered_again() -> None:
+    old, new = (Series("amdgpu_power_watts", A, ()),), (Series("amdgpu_devices", None, ()),)
+    layout = Layout(CATALOGUE, DEVICES, [old, new], 100)
+    values = (700,)
+    first = layout.render([values, (2,)]).text
+    assert b"amdgpu_devices 2\n" in first
+    second = layout.render([values, (3,)]).text
+    assert b"} 700\n" in second
+    assert b"amdgpu_devices 3\n" in second
+    assert b"} 800\n" in layout.render([(800,), (3,)]).text

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from exporter.exposition import OPENMETRICS, TEXT, Page
+from exporter.exposition import OPENMETRICS, TEXT
 from exporter.web import Web, may_post, wants_gzip, wants_openmetrics
 
 PROM_2 = (
@@ -87,13 +87,14 @@ def get(web: Web, path: str, method: str = "GET", **headers: str) -> Answer:
     return answer
 
 
+class Current:
+    def body(self, *, openmetrics: bool, packed: bool) -> bytes:
+        plain = b"openmetrics" if openmetrics else b"text"
+        return gzip.compress(plain) if packed else plain
+
+
 def site(*, published: bool = True, ready: bool = True) -> Web:
-    current = SimpleNamespace(
-        page=Page(b"text", b"openmetrics"),
-        text_gzip=gzip.compress(b"text"),
-        openmetrics_gzip=gzip.compress(b"openmetrics"),
-    )
-    daemon = SimpleNamespace(current=current if published else None, ready=ready)
+    daemon = SimpleNamespace(current=Current() if published else None, ready=ready)
     return Web(daemon, lambda: pytest.fail("no page was asked for"))  # type: ignore[arg-type]
 
 
