@@ -1,0 +1,90 @@
+"""The page of every captured machine, line by line, as it was reviewed against its truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trees
+from prometheus_client.parser import text_string_to_metric_families
+
+from exporter.catalogue import CATALOGUE
+from exporter.exposition import Renderer
+from exporter.vitals import Facts, SlotBuilder, fill
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+CASES = ("21-sysfs-mixed-vendors", "22-kfd-order-reversed")
+
+
+def page(root: Path) -> str:
+    """What ``/metrics`` says of the devices under ``root``, without what it says of the exporter."""
+    machine = trees.Machine(root)
+    machine.poll()
+    devices = {d.id: d for d in machine.devices}
+    own = SlotBuilder()
+    facts = Facts(
+        at=0,
+        devices=devices,
+        present=frozenset(devices),
+        expected=None,
+        sources=(),
+        children={},
+        processes={},
+        replay=None,
+        reload_ok=True,
+        reload_at=0,
+        generation=1,
+        dropped_total=0,
+        render_seconds=None,
+        observed=True,
+    )
+    fill(own, CATALOGUE, facts)
+    rows = list(zip(own._series, own._values, strict=True))
+    rows = [(s, v) for s, v in rows if not s.metric.startswith("amdgpu_exporter_")] + machine.pairs()
+    layout = Renderer(CATALOGUE).layout(devices, [tuple(s for s, _ in rows)], 100_000)
+    return layout.render([tuple(v for _, v in rows)]).text.decode()
+
+
+def _sound(text: str) -> None:
+    """No name, value or label set that Prometheus would refuse, and none twice."""
+    seen = set()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in seen, key
+            seen.add(key)
+            assert abs(sample.value) < float("inf"), key
+
+
+def test_every_captured_machine_has_its_reviewed_page(
+    samples: Path, golden: Callable[[Path, str], None]
+) -> None:
+    for name in trees.sample_names(samples):
+        text = page(trees.laid_out(samples, name))
+        _sound(text)
+        golden(GOLDEN / f"{name}.prom", text)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_hostile_trees_have_their_reviewed_pages(
+    samples: Path, golden: Callable[[Path, str], None], case: str
+) -> None:
+    text = page(samples / "cases" / case / "sys")
+    _sound(text)
+    golden(GOLDEN / f"case-{case}.prom", text)
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_the_made_node_has_its_reviewed_page(
+    tmp_path: Path, golden: Callable[[Path, str], None], partitions: int
+) -> None:
+    trees.mi300x(tmp_path, sockets=2, partitions=partitions)
+    text = page(tmp_path)
+    _sound(text)
+    golden(GOLDEN / f"made-mi300x-2x-{partitions}.prom", text)
+
+
+def test_no_page_is_left_of_a_machine_that_is_gone(samples: Path) -> None:
+    made = {f"made-mi300x-2x-{n}" for n in (1, 4)} | {f"case-{c}" for c in CASES}
+    assert {f.stem for f in GOLDEN.glob("*.prom")} == made | set(trees.sample_names(samples))
