@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -85,3 +86,20 @@ def test_the_commands_shown_print_what_is_shown() -> None:
         argv = [sys.executable, "-m", "exporter", *shlex.split(command)]
         done = subprocess.run(argv, cwd=REPO, capture_output=True, text=True)
         assert [line.rstrip() for line in done.stdout.splitlines()] == shown.splitlines(), command
+
+
+@pytest.mark.parametrize(("gpu", "window"), [("0", "0001-gpu_bound"), ("2", "0002-launch_bound")])
+def test_the_readme_shows_what_the_replayed_windows_say(gpu: str, window: str) -> None:
+    text = README.read_text(encoding="utf-8")
+    folder = str(REPO / "exporter" / "demo" / "mi300x-8x" / "windows" / window)
+    argv = [sys.executable, "-m", "exporter", "analyze", folder, "--json"]
+    [said] = json.loads(subprocess.run(argv, cwd=REPO, capture_output=True, check=True).stdout)["gpus"]
+    for state, ratio in said["timeline_ratio"].items():
+        [shown] = re.findall(rf'amdgpu_timeline_ratio\{{gpu="{gpu}",.*state="{state}"\}} (\S+)', text)
+        assert float(shown) == pytest.approx(ratio, abs=1e-6), state
+    [shown] = re.findall(rf'amdgpu_queue_delay_ratio\{{gpu="{gpu}",.*\}} (\S+)', text)
+    assert float(shown) == pytest.approx(said["queue_delay_ratio"], abs=1e-6)
+    assert (
+        f'amdgpu_bottleneck_state{{gpu="{gpu}",pci="{said["gpu"]}",bottleneck="{said["bottleneck"]}"}} 1'
+        in text
+    )
