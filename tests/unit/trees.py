@@ -167,6 +167,7 @@ def mi300x(root: Path, sockets: int = 1, partitions: int = 1, forbidden: bool = 
         devices.append(device)
         for name, text in DEVICE_FILES.items():
             put(device / name, text)
+        put(device / "uevent", f"DRIVER=amdgpu\nPCI_ID=1002:74A1\nPCI_SLOT_NAME={device.name}")
         put(device / "unique_id", f"{0x1D5F1D3BF5B1E400 + s:016x}")
         put(device / "serial_number", f"69210300{s:04d}")
         for name in FORBIDDEN_FILES[:-1] if forbidden else ():
