@@ -113,7 +113,7 @@ def _identity(builder: SlotBuilder, catalogue: Catalogue, facts: Facts) -> None:
         if not here:
             continue
         for name in ("amdgpu_info", "amdgpu_partition_info"):
-            if name in catalogue and not (name == "amdgpu_partition_info" and key.partition is None):
+            if name in catalogue and (name == "amdgpu_info" or device.compute_partition):
                 labels = (_text(device, label) for label in catalogue[name].labels)
                 builder.add(name, 1, *labels, device=key)
 
