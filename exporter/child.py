@@ -34,7 +34,9 @@ log = logging.getLogger(__name__)
 ANSWER_LIMIT = 64 * 1024 * 1024
 _ABANDONED_MAX = 3
 _BACKOFF_S = (0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
+_START_S = 30.0
 _PR_SET_PDEATHSIG = 1
+_AFRESH = "AMDGPU_EXPORTER_CHILD_AFRESH"
 _LINGER_S = 0.2  # what a finished command's descendants get to let go of its output
 
 Message = dict[str, Any]
@@ -68,7 +70,8 @@ class Child:
         """Send one request and wait for its answer; a late child is killed with its whole group."""
         async with self._lock:
             try:
-                answer = await asyncio.wait_for(self._exchange(message), deadline_s)
+                process = await self._running()
+                answer = await asyncio.wait_for(self._exchange(process, message), deadline_s)
             except TimeoutError:
                 await self._kill()
                 self._failed()
@@ -102,13 +105,14 @@ class Child:
         for task in self._tasks:
             task.cancel()
 
-    async def _exchange(self, message: Message) -> Message:
-        process = await self._running()
+    async def _exchange(self, process: asyncio.subprocess.Process, message: Message | None) -> Message:
+        """Send a request, if any, and read one answer."""
         requests, answers = process.stdin, process.stdout
         if requests is None or answers is None:
             raise EOFError
-        requests.write(json.dumps(message).encode() + b"\n")
-        await requests.drain()
+        if message is not None:
+            requests.write(json.dumps(message).encode() + b"\n")
+            await requests.drain()
         line = await answers.readline()
         if not line.endswith(b"\n"):
             raise EOFError
@@ -145,6 +149,12 @@ class Child:
             asyncio.create_task(self._listen(self._process)),
             asyncio.create_task(self._watch(self._process)),
         ]
+        # A loaded machine may take longer to start a process than a poll may take: that is not the
+        # reader's fault, and to kill it for that would keep it from ever starting.
+        try:
+            await asyncio.wait_for(self._exchange(self._process, None), _START_S)
+        except TimeoutError:
+            raise EOFError(f"did not start within {_START_S:g} s") from None
         return self._process
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
@@ -222,6 +232,9 @@ def serve(handlers: Mapping[str, Handler], worn_out: Callable[[], str | None] = 
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    if os.environ.pop(_AFRESH, None) is None:
+        answers.write(b'{"ok": true}\n')  # started
+        answers.flush()
     for line in sys.stdin.buffer:
         request = json.loads(line)
         try:
@@ -247,6 +260,7 @@ def _start_afresh(answers: int, reason: str) -> None:
         if fd > 2:
             with contextlib.suppress(OSError):
                 os.close(fd)
+    os.environ[_AFRESH] = "1"
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - our own command again
 
 
