@@ -259,7 +259,7 @@ def test_looking_for_bad_groups_goes_on_at_the_next_poll(tools: Tools) -> None:
 def test_without_any_tool_the_way_out_is_named(tools: Tools) -> None:
     error = failure(tools())
     assert error.reason is Reason.UNSUPPORTED
-    assert "amd-smi or rocm-smi" in str(error)
+    assert "neither amd-smi nor rocm-smi" in str(error)
     error = failure(SmiCliBackend("/no/such/amd-smi"))
     assert "/no/such/amd-smi is not there" in str(error)
 
