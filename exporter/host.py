@@ -15,6 +15,7 @@ import time
 from exporter.model import Reason
 
 READ_LIMIT = 64 * 1024
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 _REASONS = {
     errno.ENOENT: Reason.UNSUPPORTED,
@@ -53,7 +54,7 @@ class Root:
 
     def read(self, rel: str, limit: int = READ_LIMIT) -> bytes:
         """The whole file in one read from offset 0; raises OSError."""
-        fd = os.open(self._at(rel), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(f"{self.path}/{rel}", _READ)
         try:
             return os.read(fd, limit)
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from exporter.formats.gpu_metrics_tables import ATTRIBUTES, LAYOUTS, PARTITION_LAYOUTS, PARTITIONS
 from exporter.model import FormatError
@@ -98,7 +98,8 @@ def decode(blob: bytes) -> Decoded:
     if version not in LAYOUTS:
         raise FormatError(f"gpu_metrics: unknown table {version[0]}.{version[1]} of {size} bytes")
     layout = table(version)
-    if size < layout.size or len(blob) < layout.size:
+    # A partition's own table also calls itself 1.1; only the size tells it from the card's.
+    if size < layout.size or len(blob) < size or (version == (1, 1) and size != layout.size):
         raise FormatError(
             f"gpu_metrics: table {version[0]}.{version[1]} needs {layout.size} bytes; "
             f"the header says {size}, {len(blob)} are there"
@@ -149,6 +150,7 @@ def _fields(layout: Table, blob: bytes, start: int) -> Decoded:
     return out
 
 
+_ENCODING = struct.Struct("<Q")
 _TYPES = "BbHhIiQq"
 _WIDTHS = (1, 1, 2, 2, 4, 4, 8, 8)
 _FIRST_UNSTABLE = 49
@@ -172,7 +174,7 @@ def decode_attributes(blob: bytes) -> Decoded:
     for nth in range(count):
         if len(blob) < at + 8:
             raise FormatError(f"gpu_metrics: the table ends before attribute {nth} of {count}")
-        (code,) = struct.unpack_from("<Q", blob, at)
+        (code,) = _ENCODING.unpack_from(blob, at)
         instances, ident, kind = code & 0x3FF, code >> 10 & 0x3FF, code >> 20 & 0xF
         if kind >= len(_TYPES):
             raise FormatError(f"gpu_metrics: attribute {ident} has the unknown type {kind}")
@@ -181,8 +183,8 @@ def decode_attributes(blob: bytes) -> Decoded:
             raise FormatError(f"gpu_metrics: the table ends inside attribute {ident}")
         if instances and (ident < len(ATTRIBUTES) or ident >= _FIRST_UNSTABLE):
             missing = -1 if kind & 1 else (1 << 8 * width) - 1
-            raw = struct.unpack_from(f"<{instances}{_TYPES[kind]}", blob, at)
-            values = [None if v == missing else v for v in raw]
+            raw = _values(instances, kind).unpack_from(blob, at)
+            values = [None if v == missing else v for v in raw] if missing in raw else list(raw)
             if ident >= _FIRST_UNSTABLE:
                 unstable[ident] = values
             else:
@@ -190,6 +192,11 @@ def decode_attributes(blob: bytes) -> Decoded:
         at += width * instances
     _temperatures(unstable, out)
     return out
+
+
+@lru_cache(maxsize=256)
+def _values(instances: int, kind: int) -> struct.Struct:
+    return struct.Struct(f"<{instances}{_TYPES[kind]}")
 
 
 def _temperatures(unstable: dict[int, list[int | None]], out: Decoded) -> None:

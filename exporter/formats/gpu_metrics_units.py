@@ -61,7 +61,7 @@ def unify(decoded: Decoded, version: tuple[int, int]) -> dict[str, Any]:
     Shape:  power (W), energy (accumulator), temperature {sensor}, busy {engine} (percent), clock {domain} and
             clocks {domain: {index}} (MHz), pcie {width, speed (0.1 GT/s)}, xgmi_read/xgmi_write {link} (KB),
             xgmi_link {link: {up, down}}, throttle {reason}, throttle_samples, pcie counters by name,
-            voltage (mV), fan (rpm).
+            voltage (mV).
     Absent: a scalar the table has and does not fill is None; slots of arrays that are not filled, and what
             the version does not know at all, are left out.
     """
@@ -75,7 +75,6 @@ def unify(decoded: Decoded, version: tuple[int, int]) -> dict[str, Any]:
         # Tables 2.x and 3.0 hold percent on some firmware and hundredths on other, and do not say which.
         "busy": {} if apu else _busy(d),
         "voltage": d.get("voltage_gfx"),
-        "fan": d.get("current_fan_speed"),
         "pcie": {"width": d.get("pcie_link_width") or None, "speed": d.get("pcie_link_speed") or None},
         "throttle": {reason: d[name] for reason, name in _THROTTLE.items() if name in d},
         "throttle_samples": d.get("accumulation_counter"),

@@ -59,19 +59,6 @@ def active_megahertz(data: bytes) -> int | Reason | None:
     return None if rows or not data.strip(_PADDING) else Reason.MALFORMED
 
 
-_PCIE_LEVEL = re.compile(rb"^[ \t]*\d+:[ \t]*([\d.]+)GT/s,[ \t]*x(\d+)[^*\n]*(\*?)", re.MULTILINE)
-
-
-def pcie_levels(data: bytes) -> list[tuple[float, int, bool]]:
-    """Rows of ``pp_dpm_pcie`` as (transfers per second, lanes, active)."""
-    out = []
-    for speed, lanes, star in _PCIE_LEVEL.findall(data):
-        transfers = _giga(speed)
-        if transfers is not None:
-            out.append((transfers, int(lanes), bool(star)))
-    return out
-
-
 _SPEED = re.compile(rb"(\d+(?:\.\d+)?) GT/s")
 
 

@@ -19,6 +19,7 @@ from exporter.formats.gpu_metrics_units import partition_busy, unify
 from exporter.model import FormatError
 
 WIDTHS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}
+U16, U32, U64 = 2, 4, 6
 HEADER = {"structure_size", "format_revision", "content_revision"}
 
 
@@ -124,6 +125,18 @@ def test_a_header_smaller_than_its_layout_is_an_error() -> None:
         gpu_metrics.decode(bytes(blob))
 
 
+def test_a_partitions_own_table_is_not_taken_for_the_cards_of_the_same_number() -> None:
+    own = trees.attributes([(40, U32, [91, 2**32 - 1]), (33, U16, [2100]), (43, U64, [7] * 9)], revision=1)
+    assert len(own) > gpu_metrics.table((1, 1)).size
+    with pytest.raises(FormatError, match=r"table 1\.1"):
+        gpu_metrics.decode(own)
+    assert gpu_metrics.decode_attributes(own) == {
+        "gfx_busy_inst": [91, None],
+        "current_gfxclk": 2100,
+        "gfx_busy_acc": [7] * 9,
+    }
+
+
 @given(st.sampled_from([(v, n) for v in LAYOUTS for n in gpu_metrics.table(v).offsets]), st.data())
 def test_only_all_ones_of_its_own_width_is_absent(field: tuple[tuple[int, int], str], data: Any) -> None:
     version, name = field
@@ -155,9 +168,6 @@ def test_any_bytes_decode_or_are_a_format_error(blob: bytes) -> None:
     for attempt in (blob, b"\x10\0\x01\x09" + blob):
         with contextlib.suppress(FormatError):
             assert isinstance(gpu_metrics.decode(attempt), dict)
-
-
-U16, U32, U64 = 2, 4, 6
 
 
 def test_unknown_attributes_are_stepped_over_by_their_size() -> None:

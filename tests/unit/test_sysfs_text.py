@@ -47,12 +47,6 @@ def test_the_active_level_of_a_clock_table(table: bytes, mhz: int | Reason | Non
     assert text.active_megahertz(table) == mhz
 
 
-def test_rows_of_the_pcie_table_carry_speed_lanes_and_sometimes_a_clock() -> None:
-    table = b"0: 2.5GT/s, x1 78Mhz \n1: 5.0GT/s, x4 156Mhz \n2: 16.0GT/s, x16 623Mhz *\n"
-    assert text.pcie_levels(table) == [(2.5e9, 1, False), (5e9, 4, False), (16e9, 16, True)]
-    assert text.pcie_levels(b"0: 8.0GT/s, x16 \n1: 8.0GT/s, x16 *\n")[1] == (8e9, 16, True)
-
-
 @pytest.mark.parametrize(
     ("data", "value"),
     [
