@@ -212,6 +212,8 @@ class RocmSmi:
                 if e.reason is not Reason.NO_DATA:
                     raise
             self._good.update(batch)
+        if not found:
+            raise cause
         bad = ", ".join(group[0] for group in sorted(self._bad)) or "nothing"
         log.warning("%s; left out for now: %s", cause, bad)
         return dict(found)
