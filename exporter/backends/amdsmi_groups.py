@@ -218,8 +218,12 @@ def _mean(values: Raw) -> Raw:
     slots = filled(values, U16, U32)
     if not isinstance(slots, dict) or not slots:
         return None if isinstance(slots, dict) else slots
-    bad = next((v for v in slots.values() if isinstance(v, Reason)), None)
-    return bad if bad is not None else sum(slots.values()) / len(slots)
+    if bad := [v for v in slots.values() if isinstance(v, Reason)]:
+        return bad[0]
+    # Before the mean: two wrong values can make a plausible one.
+    if not all(0 <= v <= 100 for v in slots.values()):
+        return Reason.IMPLAUSIBLE
+    return sum(slots.values()) / len(slots)
 
 
 def power(lib: Calls, handle: Any) -> Raw:

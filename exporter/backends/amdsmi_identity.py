@@ -99,7 +99,8 @@ def enumerate_gpus(library: Library, sysfs: Root, *, show_integrated: bool, seri
             members[0].pci,
             members[0].handle,
             tuple(_device(gpu, members, n, renders, serials) for n in members),
-            not lost and not any(a in _PASSING for n in members for a in n.answers.values()),
+            not lost
+            and not any(isinstance(a, Reason) and a in _PASSING for n in members for a in n.answers.values()),
         )
         for gpu, members in enumerate(groups)
     ]

@@ -87,7 +87,7 @@ class SocketReader:
         seldom: dict[str, Callable[[], Raw]] = {
             "limits": lambda: kept("limits", rare.slow_s, lambda: groups.limits(lib, handle)),
             "ras": lambda: kept("ras", rare.ras_s, lambda: groups.errors(lib, handle)),
-            "pages": lambda: kept("pages", rare.slow_s, lambda: groups.retired_pages(lib, handle)),
+            "pages": lambda: kept("pages", rare.ras_s, lambda: groups.retired_pages(lib, handle)),
             "violations": lambda: kept(
                 "violations", rare.violations_s, lambda: groups.violations(lib, handle), gaps=True
             ),
@@ -112,7 +112,11 @@ class SocketReader:
 
 
 def _whole(value: Raw) -> bool:
-    """Whether every leaf is a number."""
+    """Whether every leaf is a number, or the group as a whole is nothing for this card or this user."""
+    return value in (Reason.UNSUPPORTED, Reason.DENIED) or _numbers_only(value)
+
+
+def _numbers_only(value: Raw) -> bool:
     if isinstance(value, Mapping):
-        return all(map(_whole, value.values()))
+        return all(map(_numbers_only, value.values()))
     return type(value) in (int, float)

@@ -211,6 +211,8 @@ class _Hwmon:
         self._folder = _Folder(root, path)
         self._fast: list[tuple[str, str, str]] = []  # group, sensor, file
         self._lost = False
+        # Sensors without a limit: known from the listing, so no poll has to look for the file.
+        self._without: dict[str, dict[str, Raw]] = {"temperature_critical": {}, "temperature_emergency": {}}
         names = root.listdir(path)
         have = set(names)
         slow: dict[str, dict[str, tuple[str, _Parse]]] = {
@@ -231,6 +233,8 @@ class _Hwmon:
                 for kind, group in (("crit", "temperature_critical"), ("emergency", "temperature_emergency")):
                     if f"{stem}_{kind}" in have:
                         slow[group][sensor] = (f"{path}/{stem}_{kind}", sysfs_text.integer)
+                    else:
+                        self._without[group][sensor] = Reason.UNSUPPORTED
         if "power1_cap" in have:
             slow["power"]["power_cap"] = (f"{path}/power1_cap", sysfs_text.integer)
         self._single = [
@@ -255,9 +259,8 @@ class _Hwmon:
             "temperature": {},
             "clock": {},
             "voltage": {},
-            "temperature_critical": kept["temperature_critical"],
-            "temperature_emergency": kept["temperature_emergency"],
             **kept["power"],
+            **{group: {**kept[group], **without} for group, without in self._without.items()},
         }
         for group, sensor, rel in self._fast:
             try:
@@ -284,6 +287,7 @@ class _Ras:
         self._root, self._path = root, path
         self._folder = _Folder(root, path)
         self._busy = False
+        self._blocks: set[str] = set()  # every block that was ever there: one that goes is missed
         self.groups: Raw = Reason.UNSUPPORTED
 
     @property
@@ -298,9 +302,9 @@ class _Ras:
             self.groups = Reason.UNSUPPORTED
             return
         out: dict[str, dict[str, Raw]] = {"ce": {}, "ue": {}, "de": {}}
-        for name in names:
-            if match := _RAS_BLOCK.match(name):
-                self._block(match[1], f"{self._path}/{name}", out)
+        self._blocks.update(match[1] for name in names if (match := _RAS_BLOCK.match(name)))
+        for block in sorted(self._blocks):
+            self._block(block, f"{self._path}/{block}_err_count", out)
         groups: dict[str, Raw] = dict(out)
         if "gpu_vram_bad_pages" in names:
             try:
