@@ -182,6 +182,48 @@ def test_case_22_hip_order_is_the_reverse_of_pci_order(samples: Path) -> None:
     assert column(rows, "gpu") == [0, 1, 2, 3]
 
 
+def _add_card(root: Path, pci: str, device_id: str, pci_class: str) -> None:
+    device = root / f"devices/pci0000:00/{pci}"
+    trees.put(device / "vendor", "0x1002")
+    trees.put(device / "device", device_id)
+    trees.put(device / "class", pci_class)
+    trees.put(device / "gpu_busy_percent", "1")
+    (device / "drm/card9").mkdir(parents=True)
+    (device / "drm/card9/device").symlink_to("../..")
+    (root / "class/drm/card9").symlink_to(f"../../devices/pci0000:00/{pci}/drm/card9")
+
+
+def test_an_unknown_display_gpu_beside_an_accelerator_is_taken_for_the_cpus(tmp_path: Path) -> None:
+    trees.mi300x(tmp_path)
+    _add_card(tmp_path, "0000:c4:00.0", "0xbeef", "0x030000")
+    assert column(listed(tmp_path), "pci") == ["0000:05:00.0"]
+    assert column(listed(tmp_path, show_integrated=True), "pci") == ["0000:05:00.0", "0000:c4:00.0"]
+
+
+def test_a_known_radeon_beside_an_accelerator_is_listed(tmp_path: Path) -> None:
+    trees.mi300x(tmp_path)
+    _add_card(tmp_path, "0000:03:00.0", "0x744c", "0x030000")
+    rows = listed(tmp_path)
+    assert column(rows, "pci") == ["0000:03:00.0", "0000:05:00.0"]
+    assert column(rows, "model") == ["Radeon RX 7900", "Instinct MI300X"]
+
+
+def test_platform_nodes_of_a_real_partitioned_card_find_their_partition(
+    samples: Path, tmp_path: Path
+) -> None:
+    trees.mi300x(tmp_path, partitions=4)
+    shutil.rmtree(tmp_path / "devices/platform")
+    for n in range(1, 4):
+        (tmp_path / f"class/drm/card{n}").unlink()
+        (tmp_path / f"class/drm/renderD{128 + n}").unlink()
+    skeleton = samples / "hardware/instinct-partition-xcp-skeleton"
+    shutil.copytree(skeleton, tmp_path, symlinks=True, dirs_exist_ok=True)
+    rows = listed(tmp_path)
+    assert column(rows, "partition") == [0, 1, 2, 3]
+    assert column(rows, "drm_card") == ["card0", "card2", "card3", "card4"]
+    assert column(rows, "render_node") == ["renderD128", "renderD129", "renderD130", "renderD131"]
+
+
 def test_a_cpu_gpu_alone_is_listed(samples: Path, tmp_path: Path) -> None:
     assert len(listed(trees.laid_out(samples, "apu-radeon-780m-phoenix"))) == 1
 
