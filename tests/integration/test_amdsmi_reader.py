@@ -1,0 +1,228 @@
+"""The real reader child on a pretend driver library that hangs, dies, leaks and goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from exporter.child import Child
+from exporter.model import Reason, SourceError
+from exporter.slots import Decoder
+
+REPO = Path(__file__).resolve().parent.parent.parent
+ROCM = REPO / "tests" / "fakes" / "amdsmi_fake" / "rocm"
+MIB = 1 << 20
+
+
+class Faults:
+    """The switches, in a file that the library looks at before each call."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def set(self, **faults: Any) -> None:
+        fresh = self._path.with_suffix(".new")
+        fresh.write_text(json.dumps(faults))
+        fresh.rename(self._path)
+
+
+Work = Callable[[Child, Faults], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    def start(work: Work, *, node: str = "mi300x:2", **spec: Any) -> None:
+        control = tmp_path / "control.json"
+        monkeypatch.setenv("PYTHONPATH", str(REPO))
+        monkeypatch.setenv("ROCM_PATH", str(ROCM))
+        monkeypatch.setenv("FAKE_AMDSMI_NODE", node)
+        monkeypatch.setenv("FAKE_AMDSMI_CONTROL", str(control))
+        faults = Faults(control)
+        faults.set()
+
+        async def main() -> None:
+            child = Child("reader", "exporter.reader", {"backend": "amdsmi", "sysfs": str(tmp_path), **spec})
+            try:
+                await work(child, faults)
+            finally:
+                await child.stop()
+
+        asyncio.run(main())
+
+    return start
+
+
+async def poll(child: Child, deadline_s: float = 20.0) -> dict[str, Any]:
+    return await child.request({"op": "poll"}, deadline_s)
+
+
+async def fails(child: Child, deadline_s: float = 20.0) -> SourceError:
+    with pytest.raises(SourceError) as caught:
+        await poll(child, deadline_s)
+    return caught.value
+
+
+async def recovers(child: Child) -> dict[str, Any]:
+    """Poll until it answers; a child that failed twice in a row waits a moment before it starts again."""
+    for _ in range(100):
+        try:
+            return await poll(child)
+        except SourceError:
+            await asyncio.sleep(0.1)
+    raise AssertionError("the reader did not recover")
+
+
+def resident(child: Child) -> int:
+    assert child.pid is not None
+    return psutil.Process(child.pid).memory_info().rss
+
+
+def metrics(answer: dict[str, Any]) -> set[str]:
+    return {series[0] for series in answer["series"]}
+
+
+def test_the_reader_serves_what_the_library_says(run: Callable[..., None]) -> None:
+    async def work(child: Child, faults: Faults) -> None:
+        answer = await poll(child)
+        assert [d["id"][0] for d in answer["devices"]] == ["0000:05:00.0", "0000:26:00.0"]
+        readings = dict(zip(map(json.dumps, answer["series"]), answer["values"], strict=True))
+        assert readings['["amdgpu_power_watts", ["0000:05:00.0", null], []]'] == 512
+        # Unchanged series are not sent again.
+        again = await poll(child)
+        assert "series" not in again
+        assert again["values"] == answer["values"]
+        assert child.starts == 1
+
+    run(work)
+
+
+def test_a_call_that_hangs_is_a_timeout_and_the_next_reader_serves(run: Callable[..., None]) -> None:
+    async def work(child: Child, faults: Faults) -> None:
+        good = await poll(child)
+        faults.set(hang=["get_gpu_metrics_info:0000:26:00.0"])
+        error = await fails(child, deadline_s=0.5)
+        assert error.reason is Reason.TIMEOUT
+        faults.set()
+        assert (await recovers(child))["values"] == good["values"]
+        assert child.starts == 2
+
+    run(work)
+
+
+def test_a_library_that_crashes_takes_one_poll_with_it(run: Callable[..., None]) -> None:
+    async def work(child: Child, faults: Faults) -> None:
+        good = await poll(child)
+        for function in ("get_gpu_metrics_info", "init"):
+            faults.set(segfault=[function], hold="/dev/null")
+            error = await fails(child)
+            assert error.reason is Reason.CRASHED
+            assert "SIGSEGV" in str(error)
+            faults.set()
+            assert (await recovers(child))["values"] == good["values"]
+            # The crash at init needs a reader that has not initialised yet.
+            await child.stop()
+
+    run(work)
+
+
+def test_a_leak_of_a_mebibyte_per_call_stays_bounded_and_loses_no_poll(run: Callable[..., None]) -> None:
+    async def work(child: Child, faults: Faults) -> None:
+        good = await poll(child)
+        pid, start = child.pid, resident(child)
+        faults.set(leak_bytes=MIB)
+        decoder = Decoder()
+        decoder.decode(good)
+        peaks, fresh = [], 0
+        for _ in range(30):
+            answer = await poll(child)
+            peaks.append(resident(child))
+            fresh += "series" in answer
+            assert decoder.decode(answer).values == tuple(good["values"])
+        # Some twenty calls a poll: without a bound this would be more than half a gibibyte by now.
+        assert max(peaks) - start < 256 * MIB
+        assert fresh >= 3, "it never started afresh"
+        # In place: the same process, so nothing counts as a death.
+        assert child.pid == pid
+        assert child.starts == 1
+
+    run(work, node="mi300x:1")
+
+
+def test_a_driver_that_is_unloaded_and_loaded_again_needs_nobody(run: Callable[..., None]) -> None:
+    async def work(child: Child, faults: Faults) -> None:
+        good = await poll(child)
+        faults.set(unloaded=True)
+        for _ in range(2):
+            error = await fails(child)
+            assert error.reason is Reason.GONE
+            assert "DRIVER_NOT_LOADED" in str(error)
+        faults.set()
+        assert (await poll(child))["values"] == good["values"]
+        assert child.starts == 1
+
+    run(work)
+
+
+def test_between_polls_no_device_is_open_even_if_the_library_never_closes_it(
+    run: Callable[..., None], tmp_path: Path
+) -> None:
+    dev = tmp_path / "dev"
+    dev.mkdir()
+    (dev / "kfd").write_text("")
+
+    def held(child: Child) -> list[str]:
+        folder = f"/proc/{child.pid}/fd"
+        links = []
+        for fd in os.listdir(folder):
+            try:
+                links.append(os.readlink(f"{folder}/{fd}"))
+            except FileNotFoundError:
+                continue
+        return [link for link in links if link.startswith(str(dev))]
+
+    async def work(child: Child, faults: Faults) -> None:
+        for name in ("hold", "hold_for_ever"):
+            faults.set(**{name: str(dev / "kfd")})
+            for _ in range(3):
+                answer = await poll(child)
+                assert answer["values"]
+                for _ in range(200):
+                    if not held(child):
+                        break
+                    await asyncio.sleep(0.01)
+                assert held(child) == []
+        assert child.starts == 1
+
+    run(work, dev=str(dev))
+
+
+def test_what_the_library_prints_is_no_answer_and_no_module_is_one_reason(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(child: Child, faults: Faults) -> None:
+        error = await fails(child)
+        assert error.reason is Reason.UNSUPPORTED
+        assert "KeyError: 'libamd_smi.so'" in str(error)
+        assert "Unable to find libamd_smi.so" in str(error)
+
+    monkeypatch.setenv("FAKE_AMDSMI_IMPORT", "KeyError")
+    run(work)
+
+
+def test_a_module_of_another_release_never_gets_to_read(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(child: Child, faults: Faults) -> None:
+        error = await fails(child)
+        assert error.reason is Reason.UNSUPPORTED
+        assert "module is of ROCm 6.4.3, the installed one is 7.0.2" in str(error)
+
+    monkeypatch.setenv("FAKE_AMDSMI_MODULE_VERSION", "6.4.3")
+    run(work)
