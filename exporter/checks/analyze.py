@@ -27,23 +27,27 @@ _TELLS = {
 
 
 def run(paths: Sequence[Path], as_json: bool) -> int:
-    """Print what the files say. 0 if anything was read, 1 if nothing could be, 2 for a path that is not there."""
+    """Print what the files say. 0 if anything was read, 1 if nothing could be, 2 for a path not there."""
     for path in paths:
         if not path.exists():
-            print(f"amdgpu-exporter: {path}: no such file or folder", file=sys.stderr)
+            _say(f"{path}: no such file or folder")
             return 2
     analysis = intake.load(paths)
     for note in analysis.notes:
-        print(f"amdgpu-exporter: {note}", file=sys.stderr)
+        _say(note)
     read = any(source.rows for source in analysis.sources)
     if not read and not analysis.notes:
-        print(f"amdgpu-exporter: {_nothing(paths, analysis)}", file=sys.stderr)
+        _say(_nothing(paths, analysis))
     if as_json:
         json.dump(as_dict(analysis), sys.stdout, indent=1, allow_nan=False)
-        print()
+        sys.stdout.write("\n")
     elif read:
         show(analysis, sys.stdout)
     return 0 if read else 1
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"amdgpu-exporter: {line}\n")
 
 
 def _nothing(paths: Sequence[Path], analysis: Analysis) -> str:
@@ -155,8 +159,8 @@ def _page(console: Any, r: WindowResult) -> None:
     )
     if r.counters:
         console.print(
-            f"  counters   L2 hit ratio {_number(r.l2_hit_ratio)}, VALU instructions {_number(r.valu_instructions)}, "
-            f"compute density {_number(r.compute_density_ratio)}"
+            f"  counters   L2 hit ratio {_number(r.l2_hit_ratio)}, "
+            f"VALU instructions {_number(r.valu_instructions)}, compute density {_number(r.compute_density_ratio)}"
         )
     if r.kernel_stats:
         console.print(_kernel_table(r))

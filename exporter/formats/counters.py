@@ -1,4 +1,4 @@
-"""Counters per dispatch: rocprofv3's long table, and the wide ones of rocprof, rocprofv2 and rocprof-compute. Pure."""
+"""Counters per dispatch: rocprofv3's long table, and the wide ones of the older tools. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,60 @@ _INSTANCE = re.compile(r"\[[\w:,=]+\]$")
 _SUFFIX = re.compile(r"(?: \[clone \.kd\]| \(\.kd\)|\.kd)$")
 _NUMBERED = re.compile(r"_\d+$")
 _NOT_COUNTERS = frozenset(
-    """index dispatch_id kernelname kernel_name kernel_id gpu-id gpu_id queue-id queue_id queue-index pid tid
-    process_id thread_id node agent_id grd wgr lds scr vgpr arch_vgpr accum_vgpr accumulative_vgpr sgpr fbar
-    wave_size sig obj grid_size workgroup_size lds_per_workgroup scratch_per_workitem lds scratch_size
-    dispatchns beginns endns completens durationns start_timestamp end_timestamp begin_timestamp correlation_id
-    xcc_index stream_id guid lds_block_size vgpr_count accum_vgpr_count sgpr_count record_id""".split()
+    [
+        "index",
+        "dispatch_id",
+        "kernelname",
+        "kernel_name",
+        "kernel_id",
+        "gpu-id",
+        "gpu_id",
+        "queue-id",
+        "queue_id",
+        "queue-index",
+        "pid",
+        "tid",
+        "process_id",
+        "thread_id",
+        "node",
+        "agent_id",
+        "grd",
+        "wgr",
+        "lds",
+        "scr",
+        "vgpr",
+        "arch_vgpr",
+        "accum_vgpr",
+        "accumulative_vgpr",
+        "sgpr",
+        "fbar",
+        "wave_size",
+        "sig",
+        "obj",
+        "grid_size",
+        "workgroup_size",
+        "lds_per_workgroup",
+        "scratch_per_workitem",
+        "lds",
+        "scratch_size",
+        "dispatchns",
+        "beginns",
+        "endns",
+        "completens",
+        "durationns",
+        "start_timestamp",
+        "end_timestamp",
+        "begin_timestamp",
+        "correlation_id",
+        "xcc_index",
+        "stream_id",
+        "guid",
+        "lds_block_size",
+        "vgpr_count",
+        "accum_vgpr_count",
+        "sgpr_count",
+        "record_id",
+    ]
 )
 _AS = {
     "index": "dispatch_id",
@@ -71,13 +120,18 @@ class _Dispatches:
         times: tuple[bytes, bytes] | None,
         counters: dict[str, float],
         correlation: int = 0,
+        run: int = 0,
+        last: bool = True,
     ) -> int | None:
-        """Record a dispatch; gives its place among the kernels if its times were believed."""
+        """Record a dispatch; gives its place among the kernels if its times were believed.
+
+        Of a dispatch that several passes repeat only the ``last`` counts as a kernel.
+        """
         text = clean(name.decode("utf-8", "replace"))
         span = self._span(times, counters)
         duration = None if span is None else span[1] - span[0]
-        self.decoded.dispatches.append(Dispatch(number, text, lane, duration, counters))
-        if span is None:
+        self.decoded.dispatches.append(Dispatch(number, text, lane, duration, counters, run))
+        if span is None or not last:
             return None
         kernels = self.decoded.kernels
         kernels.start.append(span[0])
@@ -87,7 +141,9 @@ class _Dispatches:
         kernels.lane.append(lane)
         return len(kernels) - 1
 
-    def _span(self, times: tuple[bytes, bytes] | None, counters: Mapping[str, float]) -> tuple[int, int] | None:
+    def _span(
+        self, times: tuple[bytes, bytes] | None, counters: Mapping[str, float]
+    ) -> tuple[int, int] | None:
         if times is None:
             return None
         start, end = (_whole(value) for value in times)
@@ -105,15 +161,26 @@ class _Dispatches:
 
 
 class LongCounters:
-    """One row per dispatch and counter; times repeat on each row of a dispatch and count once."""
+    """One row per dispatch and counter.
+
+    A dispatch's times repeat on each of its rows and count once. Other times on the same dispatch are another
+    pass over the same program: its counters belong together, and kernel time comes from the last one.
+    """
 
     def __init__(self, columns: Sequence[str], names: Names, form: str, tool: str) -> None:
         columns = plain_columns(columns)
         self.lanes = Lanes(columns)
         self._out = _Dispatches(form, tool, names, self.lanes)
         self.decoded = self._out.decoded
-        self._seen: dict[tuple[int, int, bytes], tuple[tuple[bytes, bytes] | None, dict[bytes, float]]] = {}
-        wanted = ("counter_value", "counter_name", "dispatch_id", "kernel_name", "start_timestamp", "end_timestamp")
+        self._seen: dict[tuple[int, int, bytes], dict[tuple[bytes, bytes] | None, dict[bytes, float]]] = {}
+        wanted = (
+            "counter_value",
+            "counter_name",
+            "dispatch_id",
+            "kernel_name",
+            "start_timestamp",
+            "end_timestamp",
+        )
         self.table = Table(columns, (*wanted, *self.lanes.columns), "kernel_name", ("dispatch_id",))
 
     def feed(self, data: bytes) -> None:
@@ -124,12 +191,9 @@ class LongCounters:
         for batch in self.table.finish():
             self._take(batch)
         decoded = self.decoded
-        for (lane, number, name), (times, raw) in self._seen.items():
-            counters: dict[str, float] = {}
-            for counter, value in raw.items():
-                key = _INSTANCE.sub("", counter.decode("utf-8", "replace").strip())
-                counters[key] = counters.get(key, 0.0) + value
-            self._out.add(number, name, lane, times, counters)
+        for (lane, number, name), runs in self._seen.items():
+            for run, (times, raw) in enumerate(runs.items()):
+                self._out.add(number, name, lane, times, _folded(raw), run=run, last=run == len(runs) - 1)
         self._seen.clear()
         for reason, count in self.table.skipped.items():
             decoded.skip(reason, count)
@@ -150,16 +214,23 @@ class LongCounters:
                 self.decoded.skip("invalid")
                 continue
             key = lanes[i], int(number), batch["kernel_name"][i]
-            held = self._seen.get(key)
-            if held is None:
-                span = (batch["start_timestamp"][i], batch["end_timestamp"][i]) if timed else None
-                held = self._seen[key] = span, {}
+            span = (batch["start_timestamp"][i].strip(), batch["end_timestamp"][i].strip()) if timed else None
+            held = self._seen.setdefault(key, {}).setdefault(span, {})
             counter = batch["counter_name"][i]
-            if counter in held[1]:
+            if counter in held:
                 self.decoded.skip("duplicate")
                 continue
-            held[1][counter] = value
+            held[counter] = value
             self.decoded.rows += 1
+
+
+def _folded(raw: Mapping[bytes, float]) -> dict[str, float]:
+    """Counters by name, the instances of one (``TCC_HIT[12]``) added up."""
+    counters: dict[str, float] = {}
+    for counter, value in raw.items():
+        key = _INSTANCE.sub("", counter.decode("utf-8", "replace").strip())
+        counters[key] = counters.get(key, 0.0) + value
+    return counters
 
 
 class Wide:

@@ -46,7 +46,10 @@ class Printed:
         if self._kernels is not None:
             self._kernels.finish(cut)
             parts.append(self._kernels.decoded)
-            decoded.kernels, decoded.dispatches = self._kernels.decoded.kernels, self._kernels.decoded.dispatches
+            decoded.kernels, decoded.dispatches = (
+                self._kernels.decoded.kernels,
+                self._kernels.decoded.dispatches,
+            )
             decoded.lanes = self._kernels.decoded.lanes
             decoded.timed_by_counters = self._kernels.decoded.timed_by_counters
         else:
@@ -66,13 +69,15 @@ class Printed:
         if kernel is not None and line.endswith(b")"):
             self._kernel(line[: kernel.start("name")], kernel["name"], kernel["rest"])
         elif call is not None:
-            row = b",".join((b'"%s"' % call["domain"], b'"%s"' % call["function"], call["start"], call["end"], call["id"]))
+            row = b",".join(
+                (b'"%s"' % call["domain"], b'"%s"' % call["function"], call["start"], call["end"], call["id"])
+            )
             self._calls.feed(row + b"\n")
         else:
             self.decoded.skip("truncated" if last else "malformed")
 
     def _kernel(self, before: bytes, name: bytes, rest: bytes) -> None:
-        fields = _FIELD.findall(before) + [(b"Kernel_Name", b'"%s"' % name)] + _FIELD.findall(rest)
+        fields = [*_FIELD.findall(before), (b"Kernel_Name", b'"%s"' % name), *_FIELD.findall(rest)]
         columns = [key.decode() for key, _ in fields]
         if self._kernels is None:
             self._kernels, self._columns = Wide(columns, self._names, self._form, self._tool), columns

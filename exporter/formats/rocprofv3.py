@@ -1,4 +1,4 @@
-"""rocprofv3's tables, any release: kernels, API calls, copies. Columns are found by name, never by place. Pure."""
+"""rocprofv3's tables, any release: kernels, API calls, copies. Columns go by name, never by place. Pure."""
 
 from __future__ import annotations
 
@@ -168,9 +168,13 @@ class ApiTrace(_Timed):
         calls.lane.extend(self.lanes.numbers(batch, len(start)))
 
     def done(self) -> None:
-        """Only a trace of the HIP runtime shows launches; one of HSA, RCCL or markers alone does not."""
+        """Only a trace of the HIP runtime shows launches; one of HSA, RCCL or markers alone does not.
+
+        One without any row says that nothing was called.
+        """
         texts = self.names.texts()
-        self.decoded.traces_calls = any(_HIP.match(texts[i]) for i in set(self.decoded.calls.function))
+        functions = set(self.decoded.calls.function)
+        self.decoded.traces_calls = not functions or any(_HIP.match(texts[i]) for i in functions)
 
 
 class CopyTrace(_Timed):
@@ -179,7 +183,7 @@ class CopyTrace(_Timed):
     lane_more = ("agent_id",)
 
     def add(self, batch: Batch, start: array[int], end: array[int], correlation: array[int]) -> None:
-        copies, rows = self.decoded.copies, len(start)
+        copies, rows = self.decoded.copies, len(correlation)
         copies.start.extend(start)
         copies.end.extend(end)
         copies.direction.extend(array("i", [self.names.add(direction(text)) for text in batch["direction"]]))
@@ -198,7 +202,7 @@ class CopyTrace(_Timed):
 
 
 def direction(raw: bytes) -> str:
-    """``host_to_device`` and its like from what the tool writes; its own words, lower-cased, if they say neither."""
+    """``host_to_device`` and its like from what the tool writes; else its own words, lower-cased."""
     text = raw.decode("utf-8", "replace")
     found = _DIRECTION.search(text)
     if found is None:

@@ -1,8 +1,8 @@
 """Rows of a delimited table whose writer quotes text but never escapes the quotes inside it. Pure.
 
-Two paths give the same columns. The quick one splits a whole block at the quotes and is taken only where every
-row of the block shows the same layout; the exact one takes single rows, and knows where the one free-text
-column ends because the columns on both sides of it hold neither quotes nor commas.
+Two paths give the same columns. The quick one splits a whole block at the quotes and is taken only where
+every row of the block shows the same layout; the exact one takes single rows, and knows where the one
+free-text column ends because the columns on both sides of it hold neither quotes nor commas.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 
-BLOCK = 1 << 16
+BLOCK = 1 << 18
 _LONGEST = BLOCK // 2
+_NUMERIC = ("_timestamp", "_value")  # a line end after these does no harm to whoever reads them
 _ROW_INSIDE = re.compile(rb'(?:,"?\d+"?){4,}.*"', re.DOTALL)
 
 Batch = Mapping[str, Sequence[bytes]]
@@ -28,10 +29,18 @@ class Table:
     """Turns blocks of rows into columns of raw text, whatever the order of the columns.
 
     ``wanted`` are the columns to give, ``free`` the one that may hold anything, ``ints`` those that must be
-    decimal digits for a row to be believed. ``skipped`` counts rows given up, by reason.
+    decimal digits for a row to be believed, ``spare`` one that is emptied where it may have been cut.
+    ``skipped`` counts rows given up, by reason.
     """
 
-    def __init__(self, columns: Sequence[str], wanted: Sequence[str], free: str | None, ints: Sequence[str]) -> None:
+    def __init__(
+        self,
+        columns: Sequence[str],
+        wanted: Sequence[str],
+        free: str | None,
+        ints: Sequence[str] = (),
+        spare: str | None = None,
+    ) -> None:
         self.columns = list(columns)
         self.wanted = [name for name in wanted if name in self.columns]
         self.skipped: dict[str, int] = {}
@@ -40,6 +49,7 @@ class Table:
         self._free = self.columns.index(free) if free in self.columns else len(self.columns) - 1
         self._ints = [self.columns.index(name) for name in ints if name in self.columns]
         self._after = len(self.columns) - 1 - self._free
+        self._spare = self.columns[-1] == spare
         self._carry = b""
         self._quoted: tuple[bool, ...] | None = None
 
@@ -50,7 +60,9 @@ class Table:
         at = stop = 0
         while stop < end:
             limit = max(at + BLOCK, stop + 1)
-            stop = end if end <= limit else (data.rfind(b"\n", stop, limit) + 1 or data.find(b"\n", limit) + 1)
+            stop = (
+                end if end <= limit else (data.rfind(b"\n", stop, limit) + 1 or data.find(b"\n", limit) + 1)
+            )
             block = data[at:stop]
             left = 0
             batch = self._quick(block)
@@ -62,7 +74,7 @@ class Table:
         self._carry = data[at:]
 
     def finish(self) -> Iterator[Batch]:
-        """What was left over; a last row without a line end was cut, and is used only if nothing can be missing."""
+        """What was left over; a last row without a line end is used if nothing can be missing."""
         data, self._carry = self._carry, b""
         if not data.strip():
             return
@@ -76,10 +88,12 @@ class Table:
             yield batch
             data = data[start:]
         row = self._parse(data)
-        if row is None or self._may_be_cut(row):
+        if row is not None and self._spare:
+            row[-1] = b""
+        elif row is None or self._may_be_cut(row):
             self._skip("truncated")
-        else:
-            yield {name: [row[i]] for name, i in self._at.items()}
+            return
+        yield {name: [row[i]] for name, i in self._at.items()}
 
     def _may_be_cut(self, row: Sequence[bytes]) -> bool:
         last = self.columns[-1]
@@ -151,7 +165,9 @@ class Table:
 
     def _open(self, text: bytes) -> bool:
         """Whether a row could go on in the next line: too few columns so far, and not endless."""
-        return len(text) < _LONGEST and b'"' in text and text.count(b",", text.rfind(b'"')) < max(self._after, 1)
+        return (
+            len(text) < _LONGEST and b'"' in text and text.count(b",", text.rfind(b'"')) < max(self._after, 1)
+        )
 
     def _learn(self, line: bytes) -> None:
         if self._quoted is None:
@@ -189,12 +205,18 @@ class Table:
             good = not pieces[0] and _tails(ends, start, len(quoted) - start, need, rows, columns)
         else:
             good = _around(pieces[0], ends, first, start, len(quoted) - start, rows, columns)
-        return {name: columns[i] for name, i in self._at.items()} if good else None
+        if not good:
+            return None
+        if not quoted[-1] and self.columns[-1] in self._at and not self.columns[-1].endswith(_NUMERIC):
+            columns[len(quoted) - 1] = [value.rstrip() for value in columns[len(quoted) - 1]]
+        return {name: columns[i] for name, i in self._at.items()}
 
 
 def _swallowed(before: Sequence[bytes], name: bytes) -> bool:
     """Whether a name with quotes in it looks as if it held the start of another row."""
-    return any(field[:1] == b'"' and field + b"," in name for field in before) or bool(_ROW_INSIDE.search(name))
+    return any(field[:1] == b'"' and field + b"," in name for field in before) or bool(
+        _ROW_INSIDE.search(name)
+    )
 
 
 def _between(pieces: list[bytes], start: int, count: int, rows: int, out: dict[int, Sequence[bytes]]) -> bool:
@@ -210,8 +232,10 @@ def _between(pieces: list[bytes], start: int, count: int, rows: int, out: dict[i
     return True
 
 
-def _tails(pieces: list[bytes], start: int, count: int, need: int, rows: int, out: dict[int, Sequence[bytes]]) -> bool:
-    """The first ``need`` of ``count`` columns after the last quoted one: ``,a,b,c\\n``; the rest is only counted."""
+def _tails(
+    pieces: list[bytes], start: int, count: int, need: int, rows: int, out: dict[int, Sequence[bytes]]
+) -> bool:
+    """The first ``need`` of ``count`` columns after the last quoted one; the rest is only counted."""
     if not all(map(bytes.endswith, pieces, repeat(b"\n"))):
         return False
     if b"".join(pieces).count(b",") != rows * count:
@@ -228,7 +252,13 @@ def _tails(pieces: list[bytes], start: int, count: int, need: int, rows: int, ou
 
 
 def _around(
-    head: bytes, pieces: list[bytes], first: int, start: int, count: int, rows: int, out: dict[int, Sequence[bytes]]
+    head: bytes,
+    pieces: list[bytes],
+    first: int,
+    start: int,
+    count: int,
+    rows: int,
+    out: dict[int, Sequence[bytes]],
 ) -> bool:
     """Unquoted columns after the last quoted one, the line end, and those before the next row's first."""
     flat = (head + b"".join(pieces)).replace(b"\r", b"").replace(b"\n", b"\n,").split(b",")
@@ -244,6 +274,4 @@ def _around(
         out[j] = flat[j:-1:step]
     for j in range(count):
         out[start + j] = flat[first + 1 + j :: step]
-    if count:
-        out[start + count - 1] = list(map(bytes.rstrip, out[start + count - 1]))
     return True

@@ -14,11 +14,36 @@ from exporter.formats.trace import Decoder, Names
 HEAD = 1 << 18
 GZIP = b"\x1f\x8b"
 _TIMES = {"start_timestamp", "end_timestamp"}
+_COUNTED = {"counter_name", "counter_value", "kernel_name", "dispatch_id"}
+_CALLED = {"function", "correlation_id"} | _TIMES
+_DISPATCHED = {"kernel_name", "gpu_id", "dispatch_id"}
+# The first whose columns are all there, and for the formats in _ONLY no others.
+_TABLES: tuple[tuple[set[str], Callable[..., Decoder], str, str], ...] = (
+    (_COUNTED | {"agent_id"}, counters.LongCounters, "rocprofv3-counters", "rocprofv3"),
+    (_COUNTED | {"gpu_id"}, counters.LongCounters, "rocprof-compute-counters", "rocprof-compute"),
+    (_CALLED | {"thread_id"}, rocprofv3.ApiTrace, "rocprofv3-api-trace", "rocprofv3"),
+    (_CALLED | {"guid"}, rocprofv3.ApiTrace, "rocprofv3-api-trace", "rocprofv3"),
+    (_CALLED, rocprofv3.ApiTrace, "rocprofv2-api-trace", "rocprofv2"),
+    ({"direction"} | _TIMES, rocprofv3.CopyTrace, "rocprofv3-copy-trace", "rocprofv3"),
+    ({"kernelname", "gpu-id"}, counters.Wide, "rocprof-v1", "rocprof"),
+    (_DISPATCHED, summaries.Known, "rocprof-compute-dispatches", "rocprof-compute"),
+    (_DISPATCHED | {"pid", "correlation_id"}, counters.Wide, "rocprofv2", "rocprofv2"),
+    (_DISPATCHED, counters.Wide, "rocprof-compute", "rocprof-compute"),
+    ({"kernel_name", "agent_id"} | _TIMES, rocprofv3.KernelTrace, "rocprofv3-kernel-trace", "rocprofv3"),
+    ({"name", "calls", "totaldurationns", "minns"}, summaries.Stats, "rocprofv3-stats", "rocprofv3"),
+    ({"name", "calls", "totaldurationns"}, summaries.Stats, "rocprof-stats", "rocprof"),
+    ({"node_id", "agent_type"}, summaries.AgentInfo, "rocprofv3-agents", "rocprofv3"),
+    ({"cu_per_gpu", "gpu_arch"}, summaries.SystemInfo, "rocprof-compute-sysinfo", "rocprof-compute"),
+    ({"cu_per_gpu", "gpu_soc"}, summaries.SystemInfo, "rocprof-compute-sysinfo", "rocprof-compute"),
+    ({"hbmbw", "l2bw"}, summaries.Known, "rocprof-compute-roofline", "rocprof-compute"),
+    ({"kind", "operation"} | _TIMES, summaries.Known, "rocprofv3-memory-trace", "rocprofv3"),
+)
+_ONLY = {"rocprof-compute-dispatches"}
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A decoder and how many bytes of the head are not for it; or, without a decoder, one line that says why."""
+    """A decoder and how many bytes of the head are not for it; without a decoder, one line that says why."""
 
     decoder: Decoder | None
     offset: int = 0
@@ -30,7 +55,9 @@ def find(head: bytes, names: Names) -> Found:
     if not head.strip(b"\0 \t\r\n"):
         return Found(None, note="is empty")
     if head.startswith(b"SQLite format 3\0"):
-        return Found(None, note="is an SQLite database (rocpd); convert it first: rocpd convert -i FILE -f csv")
+        return Found(
+            None, note="is an SQLite database (rocpd); convert it first: rocpd convert -i FILE -f csv"
+        )
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] in (b"{", b"["):
         return _json(text, names)
@@ -41,6 +68,8 @@ def find(head: bytes, names: Names) -> Found:
     make = _table(header(line))
     if make is not None:
         return Found(make(names), end or len(head))
+    if line.startswith(b"pmc:"):
+        return Found(summaries.Known((), names, "rocprof-input", "rocprof"))
     if any(part.lstrip().startswith(STARTS) for part in head.split(b"\n")):
         return Found(Printed(names, "rocprofv2-text", "rocprofv2"))
     return Found(None, note="is no profiler output known here; its first line is " + _shown(line))
@@ -48,7 +77,9 @@ def find(head: bytes, names: Names) -> Found:
 
 def _json(text: bytes, names: Names) -> Found:
     if b'"rocprofiler-sdk-tool"' in text:
-        return Found(None, note="is rocprofv3 JSON, which is not read yet; run rocprofv3 with --output-format csv")
+        return Found(
+            None, note="is rocprofv3 JSON, which is not read yet; run rocprofv3 with --output-format csv"
+        )
     if b'"traceEvents"' in text or (text[:1] == b"[" and b'"ph"' in text):
         return Found(TorchTrace(names, "pytorch-trace", "pytorch"))
     return Found(None, note='is JSON without the "traceEvents" of a profiler trace')
@@ -56,40 +87,11 @@ def _json(text: bytes, names: Names) -> Found:
 
 def _table(written: list[str]) -> Callable[[Names], Decoder] | None:
     """The maker of a decoder for a table with these columns."""
-    columns = rocprofv3.plain_columns(written)
-    have, raw = set(columns), {name.lower() for name in written}
-
-    def make(kind: Callable[..., Decoder], form: str, tool: str = "rocprofv3") -> Callable[[Names], Decoder]:
-        return lambda names: kind(written, names, form, tool)
-
-    if {"counter_name", "counter_value", "kernel_name", "dispatch_id"} <= have:
-        if "gpu_id" in have and "agent_id" not in have:
-            return make(counters.LongCounters, "rocprof-compute-counters", "rocprof-compute")
-        return make(counters.LongCounters, "rocprofv3-counters")
-    if {"function", "correlation_id"} | _TIMES <= have:
-        if "thread_id" in have or "guid" in have:
-            return make(rocprofv3.ApiTrace, "rocprofv3-api-trace")
-        return make(rocprofv3.ApiTrace, "rocprofv2-api-trace", "rocprofv2")
-    if {"direction"} | _TIMES <= have:
-        return make(rocprofv3.CopyTrace, "rocprofv3-copy-trace")
-    if {"kernelname", "gpu-id"} <= raw:
-        return make(counters.Wide, "rocprof-v1", "rocprof")
-    if {"kernel_name", "gpu_id", "dispatch_id"} <= have:
-        if not raw - {"dispatch_id", "kernel_name", "gpu_id"}:
-            return make(summaries.Known, "rocprof-compute-dispatches", "rocprof-compute")
-        if "pid" in raw and "correlation_id" in raw:
-            return make(counters.Wide, "rocprofv2", "rocprofv2")
-        return make(counters.Wide, "rocprof-compute", "rocprof-compute")
-    if {"kernel_name", "agent_id"} | _TIMES <= have:
-        return make(rocprofv3.KernelTrace, "rocprofv3-kernel-trace")
-    if {"name", "calls", "totaldurationns"} <= raw:
-        return make(summaries.Stats, "rocprofv3-stats" if "minns" in raw else "rocprof-stats")
-    if {"node_id", "agent_type"} <= raw:
-        return make(summaries.AgentInfo, "rocprofv3-agents")
-    if "cu_per_gpu" in raw and raw & {"gpu_arch", "gpu_soc"}:
-        return make(summaries.SystemInfo, "rocprof-compute-sysinfo", "rocprof-compute")
-    if {"kind", "operation"} | _TIMES <= have:
-        return make(summaries.Known, "rocprofv3-memory-trace")
+    raw = {name.lower() for name in written}
+    have = raw | set(rocprofv3.plain_columns(written))
+    for needs, kind, form, tool in _TABLES:
+        if needs <= have and (kind is not summaries.Known or form not in _ONLY or needs == raw):
+            return lambda names: kind(written, names, form, tool)
     return None
 
 

@@ -1,4 +1,4 @@
-"""Small tables of the ROCm profilers: agents, machine, statistics; and those that are known but hold no kernels. Pure."""
+"""Small tables of the ROCm profilers: agents, machine, statistics; and those without kernels. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LARGEST = 1 << 22
 class _Whole:
     """Reads a small table at once, as the csv module does: these files quote as everybody expects."""
 
-    def __init__(self, columns: Sequence[str], names: Names, form: str, tool: str) -> None:
+    def __init__(self, columns: Sequence[str], _names: Names, form: str, tool: str) -> None:
         self.decoded = Decoded(form, tool)
         self.columns = [name.lower() for name in columns]
         self._data = bytearray()
@@ -62,7 +62,9 @@ class AgentInfo(_Whole):
             Agent(
                 node,
                 is_gpu,
-                pci_address(domain, location) if is_gpu and location is not None and domain is not None else None,
+                pci_address(domain, location)
+                if is_gpu and location is not None and domain is not None
+                else None,
                 _int(row.get("gpu_id")) or -1,
                 _or(_int(row.get("drm_render_minor")), -1),
                 _int(row.get("device_id")) or -1,
@@ -87,11 +89,20 @@ class SystemInfo(_Whole):
         return True
 
 
-class Known(_Whole):
-    """A table that belongs to a profiler's output and says nothing about kernels in time."""
+class Known:
+    """A file of a profiler's output that says nothing about kernels in time: its lines are counted."""
 
-    def take(self, row: Mapping[str, str]) -> bool:
-        return True
+    def __init__(self, _columns: Sequence[str], _names: Names, form: str, tool: str) -> None:
+        self.decoded = Decoded(form, tool)
+        self._end = b"\n"
+
+    def feed(self, data: bytes) -> None:
+        self.decoded.rows += data.count(b"\n")
+        self._end = data[-1:] or self._end
+
+    def finish(self, cut: bool = False) -> None:
+        self.decoded.rows += self._end != b"\n"
+        self.decoded.partial = cut or self._end != b"\n"
 
 
 class Stats:
@@ -99,9 +110,11 @@ class Stats:
 
     _CELLS = ("totaldurationns", "averagens", "percentage", "minns", "maxns", "stddev")
 
-    def __init__(self, columns: Sequence[str], names: Names, form: str, tool: str) -> None:
+    def __init__(self, columns: Sequence[str], _names: Names, form: str, tool: str) -> None:
         self.decoded = Decoded(form, tool)
-        self.table = Table([name.lower() for name in columns], ("name", "calls", *self._CELLS), "name", ())
+        self.table = Table(
+            [name.lower() for name in columns], ("name", "calls", *self._CELLS), "name", spare="stddev"
+        )
 
     def feed(self, data: bytes) -> None:
         for batch in self.table.feed(data):
@@ -142,8 +155,7 @@ def _finite(raw: bytes) -> float | None:
 
 def _int(text: str | None) -> int | None:
     text = (text or "").strip()
-    if text.endswith(".0"):
-        text = text[:-2]
+    text = text.removesuffix(".0")
     return int(text) if text.isdigit() and len(text) < 20 else None
 
 

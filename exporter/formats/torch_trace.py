@@ -1,4 +1,4 @@
-"""PyTorch's profiler trace (Chrome JSON), read as a stream: no more than one event is ever whole in memory. Pure."""
+"""PyTorch's profiler trace (Chrome JSON), read as a stream that holds one event at a time. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ _NEXT = re.compile(r"[\s,]*")
 _BOUNDARY = re.compile(r"\}\s*,\s*(?=\{)")
 _EVENT_MOST = 1 << 18
 _CALLS = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "runtime", "driver"})
-_TO = {"htod": b"host_to_device", "dtoh": b"device_to_host", "dtod": b"device_to_device", "ptop": b"device_to_device"}
+_TO = {
+    "htod": b"host_to_device",
+    "dtoh": b"device_to_host",
+    "dtod": b"device_to_device",
+    "ptop": b"device_to_device",
+}
 _MEMCPY = re.compile(r"\b(htod|dtoh|dtod|ptop)\b", re.IGNORECASE)
 
 
@@ -34,7 +39,7 @@ class TorchTrace:
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
         self._json = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
         self._buffer = ""
-        self._state = "before"
+        self._state = "start"
 
     def feed(self, data: bytes) -> None:
         self._buffer += self._text.decode(data)
@@ -51,7 +56,7 @@ class TorchTrace:
         self._buffer = ""
 
     def _advance(self, last: bool) -> None:
-        if self._state == "before":
+        if self._state in ("start", "before"):
             self._find_events()
         if self._state != "events":
             self._buffer = self._buffer[-64:] if self._state == "before" else ""
@@ -82,12 +87,17 @@ class TorchTrace:
         self._buffer = text[at:] if self._state == "events" else ""
 
     def _find_events(self) -> None:
+        if self._state == "start":
+            self._buffer = self._buffer.lstrip("\ufeff \t\r\n")
+            if not self._buffer:
+                return
+            self._state = "before"
+            if self._buffer[0] == "[":
+                self._buffer, self._state = self._buffer[1:], "events"
+                return
         found = _EVENTS.search(self._buffer)
-        if found is None and self._buffer.lstrip("\ufeff \t\r\n").startswith("["):
-            found = re.search(r"\[", self._buffer)
         if found is not None:
-            self._buffer = self._buffer[found.end() :]
-            self._state = "events"
+            self._buffer, self._state = self._buffer[found.end() :], "events"
 
     def _event(self, event: Any) -> None:
         if not isinstance(event, dict):
@@ -109,7 +119,13 @@ class TorchTrace:
         self._add(kind, event, args, start, start + length, correlation)
 
     def _add(
-        self, kind: str, event: Mapping[str, Any], args: Mapping[str, Any], start: int, end: int, correlation: int
+        self,
+        kind: str,
+        event: Mapping[str, Any],
+        args: Mapping[str, Any],
+        start: int,
+        end: int,
+        correlation: int,
     ) -> None:
         name = str(event.get("name", ""))
         decoded = self.decoded

@@ -1,4 +1,4 @@
-"""What every decoder gives: columns of kernels, calls, copies and counters, and the tables they point into. Pure.
+"""What every decoder gives: columns of kernels, calls, copies and counters, and what they point into. Pure.
 
 One number per row and column, no object per row: a window may hold millions of rows.
 """
@@ -31,7 +31,7 @@ class Lane(NamedTuple):
 
 
 class Kernels:
-    """Kernel executions. ``dispatched`` is the start of the launch where the row itself tells it, else empty."""
+    """Kernel executions. ``dispatched`` is the launch's start where the row itself tells it, else empty."""
 
     __slots__ = ("correlation", "dispatched", "end", "lane", "name", "start")
 
@@ -58,7 +58,7 @@ class Calls:
 
 
 class Copies:
-    """Copies by copy engines. ``lane`` names the source agent, ``target`` the destination's; -1 is unknown."""
+    """Copies by engines. ``lane`` names the source agent, ``target`` the destination's; -1 is unknown."""
 
     __slots__ = ("direction", "end", "lane", "start", "target")
 
@@ -71,13 +71,17 @@ class Copies:
 
 
 class Dispatch(NamedTuple):
-    """One dispatch under counters. ``duration_ns`` is None where its times cannot be trusted."""
+    """One dispatch under the counters of one pass. ``duration_ns`` is None where its times cannot be trusted.
+
+    ``run`` numbers the passes that one file holds of this dispatch.
+    """
 
     number: int
     kernel: str
     lane: int
     duration_ns: int | None
     counters: dict[str, float]
+    run: int = 0
 
 
 class Agent(NamedTuple):
@@ -160,8 +164,7 @@ class Names:
         """Name by number; bytes that are no UTF-8 become U+FFFD."""
         known = len(self._texts)
         for key in list(self.ids)[known:]:
-            assert isinstance(key, bytes)
-            self._texts.append(key.decode("utf-8", "replace"))
+            self._texts.append(bytes(key).decode("utf-8", "replace"))  # type: ignore[call-overload]
         return self._texts
 
 

@@ -39,7 +39,7 @@ class Agents:
         self._alone = [a for a in rows if a.node < 0]
 
     def find(self, text: str, tool: str) -> Agent | None:
-        """The agent a file names. rocprofv2 writes KFD gpu_ids, which are never indexes; rocprof's mean nothing here."""
+        """The agent a file names. rocprofv2 writes KFD gpu_ids, never indexes."""
         if tool == "rocprofv3":
             absolute, relative = _ABSOLUTE.fullmatch(text), _RELATIVE.fullmatch(text)
             if absolute:

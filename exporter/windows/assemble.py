@@ -128,6 +128,8 @@ class Assembly:
     def _add_calls(self, file: File) -> None:
         calls = file.decoded.calls
         if not len(calls):
+            if file.decoded.traces_calls:  # a trace in which nothing was called
+                self.work.setdefault(self._process(file, Lane()), _Work()).has_calls = True
             return
         lanes = file.decoded.lanes
         used = sorted(set(calls.lane))
@@ -163,7 +165,9 @@ class Assembly:
         if not len(kernels):
             return
         used = sorted(set(kernels.lane))
-        owners = {number: (self._process(file, lanes[number]), self._gpu(file, lanes[number])) for number in used}
+        owners = {
+            number: (self._process(file, lanes[number]), self._gpu(file, lanes[number])) for number in used
+        }
         for process, gpu in dict.fromkeys(owners.values()):
             if wanted is not None and gpu not in wanted:
                 continue
@@ -185,10 +189,10 @@ class Assembly:
                     origin = work.origin[gpu][lane]
                     origin.skip("duplicate")
                     origin.rows -= 1
-                if process in self._indexes:
+                if process in self._indexes and _same_threads(kernels.lanes, work.call_lanes):
                     self.joined[process, gpu] = self._indexes[process].join(kernels, gpu.name)
                 elif len(kernels.rows.dispatched) == len(kernels):
-                    self.joined[process, gpu] = from_dispatched(kernels, gpu.name)
+                    self.joined[process, gpu] = from_dispatched(kernels)
 
     # --- results -------------------------------------------------------------------------------------
 
@@ -200,7 +204,9 @@ class Assembly:
         traces_copies = {file.folder for file in self._files if file.decoded.traces_copies}
         found = []
         for gpu in sorted(gpus):
-            parts = [self._part(process, work, gpu) for process, work in self.work.items() if gpu in work.kernels]
+            parts = [
+                self._part(process, work, gpu) for process, work in self.work.items() if gpu in work.kernels
+            ]
             trace = GpuTrace(
                 gpu.name,
                 self._devices.get(gpu),
@@ -234,11 +240,15 @@ class Assembly:
         columns = launches.start, launches.end
         part.calls = columns if whole else tuple(array("q", compress(c, mask)) for c in columns)  # type: ignore[assignment]
         low, high = self._bounds or (0, 1 << 63)
-        part.unmatched_calls = sum(
-            1
-            for i, outer in enumerate(mask)
-            if outer and not launches.matched[i] and low <= launches.start[i] < high
-        ) if not all(launches.matched) else 0
+        part.unmatched_calls = (
+            sum(
+                1
+                for i, outer in enumerate(mask)
+                if outer and not launches.matched[i] and low <= launches.start[i] < high
+            )
+            if not all(launches.matched)
+            else 0
+        )
         return part
 
     def _copies(self) -> dict[Gpu, list[tuple[int, int, str]]]:
@@ -269,7 +279,8 @@ class Assembly:
             for dispatch in file.decoded.dispatches:
                 lane = file.decoded.lanes[dispatch.lane]
                 key = Key(ranks[file.run][lane.pid], dispatch.number, dispatch.kernel)
-                found.setdefault(places[dispatch.lane], {}).setdefault(file.run, {}).setdefault(key, dispatch)
+                run = f"{file.run}#{dispatch.run}"
+                found.setdefault(places[dispatch.lane], {}).setdefault(run, {}).setdefault(key, dispatch)
         return found
 
     def passes(self) -> dict[Gpu, list[dict[Key, Dispatch]]]:
@@ -290,6 +301,12 @@ class Assembly:
         return [replace(result, timeline_reason="summary_only")]
 
 
+def _same_threads(kernels: Iterable[Lane], calls: Iterable[Lane]) -> bool:
+    """False where no thread that launched kernels is in the API trace: then it is a trace of something else."""
+    launching, calling = {lane.tid for lane in kernels}, {lane.tid for lane in calls}
+    return not calling or None in launching or None in calling or bool(launching & calling)
+
+
 def _selected(rows: Kernels | Calls, lanes: set[int], into: Kernels | Calls) -> Kernels | Calls:
     mask = bytes(map(lanes.__contains__, rows.lane))
     for name in rows.__slots__:
@@ -298,7 +315,9 @@ def _selected(rows: Kernels | Calls, lanes: set[int], into: Kernels | Calls) -> 
     return into
 
 
-def _extend(rows: Kernels | Calls, lanes: list[Lane], part: Kernels | Calls, part_lanes: Iterable[Lane]) -> None:
+def _extend(
+    rows: Kernels | Calls, lanes: list[Lane], part: Kernels | Calls, part_lanes: Iterable[Lane]
+) -> None:
     """Append; the first part is taken as it is, without a copy."""
     if not len(rows):
         lanes.extend(part_lanes)

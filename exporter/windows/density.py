@@ -1,4 +1,4 @@
-"""Counters of one GPU in one window: sums over dispatches, L2 hits, and the instruction slots there were. Pure."""
+"""Counters of one GPU in one window: sums over dispatches, L2 hits, instruction slots there were. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over dispatches. Each counter is taken from the first pass that has it."""
+    """Sums over dispatches. Each dispatch gives each counter once, from the first pass that has it."""
 
     sums: Mapping[str, float] = field(default_factory=dict)
     l2_hits: float | None = None
@@ -59,18 +59,19 @@ def totals(passes: Sequence[Pass], shape: Shape) -> Totals:
     """Add the passes of one window up."""
     if not passes:
         return Totals()
-    blind = [_blind(one) for one in passes]
+    blind = _blind(passes)
     sums: dict[str, float] = {}
-    owner: dict[str, int] = {}
-    for number, one in enumerate(passes):
-        for dispatch in one.values():
+    seen: set[tuple[Key, str]] = set()
+    for one in passes:
+        for key, dispatch in one.items():
             for name, value in dispatch.counters.items():
-                if owner.setdefault(name, number) == number and not (blind[number] and name.startswith("SQ_")):
+                if (key, name) not in seen and not (blind and name.startswith("SQ_")):
+                    seen.add((key, name))
                     sums[name] = sums.get(name, 0.0) + value
     hits, requests = _window_l2(passes)
-    valu, slots, active, observed = _slots(passes, blind, shape)
-    keys = {key for one in passes for key in one}
-    return Totals(sums, hits, requests, valu, slots, active, observed, len(keys))
+    valu, slots, active, observed = (None, None, None, None) if blind else _slots(passes, shape)
+    # Tools number the dispatches of different passes differently, so the most in one pass is what there were.
+    return Totals(sums, hits, requests, valu, slots, active, observed, max(map(len, passes)))
 
 
 def l2_by_dispatch(passes: Sequence[Pass]) -> dict[Key, tuple[float, float] | None]:
@@ -107,38 +108,43 @@ def _first(passes: Iterable[Pass], key: Key, name: str) -> float | None:
     return None
 
 
-def _blind(one: Pass) -> bool:
+def _blind(passes: Sequence[Pass]) -> bool:
     """SQ counters all 0 on a GPU that was active: not permitted or not supported, so not a zero."""
-    active, any_sq, sq = 0.0, False, 0.0
-    for dispatch in one.values():
-        for name, value in dispatch.counters.items():
-            if name.startswith("SQ_"):
-                any_sq, sq = True, sq + abs(value)
-            elif name == _ACTIVE:
-                active += value
-    return any_sq and sq == 0 and active > 0
+    active, counted, total = False, False, 0.0
+    for one in passes:
+        for dispatch in one.values():
+            active = active or dispatch.counters.get(_ACTIVE, 0.0) > 0
+            for name, value in dispatch.counters.items():
+                if name.startswith("SQ_"):
+                    counted, total = True, total + abs(value)
+    return active and counted and total == 0
 
 
 def _slots(
-    passes: Sequence[Pass], blind: Sequence[bool], shape: Shape
+    passes: Sequence[Pass], shape: Shape
 ) -> tuple[float | None, float | None, float | None, int | None]:
-    """Vector instructions, slots, slots while active, and seconds observed, all of the same pass."""
-    best = None
-    for one, dark in zip(passes, blind, strict=True):
-        having = [d for d in one.values() if _VALU in d.counters]
-        if not having or dark:
-            continue
-        timed = all(d.duration_ns is not None for d in having)
-        observed = sum(d.duration_ns or 0 for d in having) if timed else None
-        valu = sum(d.counters[_VALU] for d in having)
-        slots, active = (_available(having, name, shape) for name in (_CYCLES, _ACTIVE))
-        if slots is not None and valu > DENSITY_MOST * slots:
-            slots = None
-        if active is not None and valu > DENSITY_MOST * active:
-            active = None
-        if best is None or (best[1] is None and slots is not None):
-            best = valu, slots, active, observed
-    return best or (None, None, None, None)
+    """Vector instructions, slots, slots while active, time observed; for each dispatch all of one pass."""
+    chosen: dict[Key, Dispatch] = {}
+    for one in passes:
+        for key, dispatch in one.items():
+            if _VALU not in dispatch.counters:
+                continue
+            held = chosen.get(key)
+            if held is None or (_CYCLES not in held.counters and _CYCLES in dispatch.counters):
+                chosen[key] = dispatch
+    having = list(chosen.values())
+    if not having:
+        return None, None, None, None
+    timed = all(d.duration_ns is not None for d in having)
+    observed = sum(d.duration_ns or 0 for d in having) if timed else None
+    valu = sum(d.counters[_VALU] for d in having)
+    slots, active = (_available(having, name, shape) for name in (_CYCLES, _ACTIVE))
+    return valu, _believed(valu, slots), _believed(valu, active), observed
+
+
+def _believed(valu: float, slots: float | None) -> float | None:
+    """More instructions than slots means that one of them is wrong; then the slots are unknown."""
+    return None if slots is None or valu > DENSITY_MOST * slots else slots
 
 
 def _available(having: Sequence[Dispatch], name: str, shape: Shape) -> float | None:

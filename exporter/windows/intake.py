@@ -1,17 +1,19 @@
-"""Opens what a profiler left: finds files, detects each by its content, feeds the decoders, puts a window together."""
+"""Opens what a profiler left: finds files, detects each by content, feeds decoders, builds the window."""
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import os
 import re
 import stat
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from exporter.formats import sniff
 from exporter.formats.trace import Decoded, Names
@@ -21,7 +23,7 @@ from exporter.windows.assemble import Assembly, File
 from exporter.windows.bottleneck import Thresholds
 
 MANIFEST = "manifest.json"
-_CHUNK = 1 << 18
+_CHUNK = 1 << 20
 _MANIFEST_MOST = 1 << 20
 _PASS = re.compile(r"(?:pmc|pass)_\d+")
 _SUFFIX = re.compile(
@@ -62,6 +64,16 @@ def load(paths: Sequence[Path], limits: Thresholds | None = None) -> Analysis:
     Each path given is a window of its own, single files of one folder together; so is each folder below
     that holds a manifest.
     """
+    collecting = gc.isenabled()
+    gc.disable()  # millions of short-lived rows, none of them in a cycle
+    try:
+        return _load(paths, limits)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _load(paths: Sequence[Path], limits: Thresholds | None) -> Analysis:
     names = Names()
     notes: list[str] = []
     sources: list[Source] = []
@@ -90,14 +102,14 @@ def read_file(path: Path, names: Names, notes: list[str]) -> Decoded:
     try:
         with open(path, "rb") as raw:
             head = raw.peek(2)[:2]
-            stream: IO[bytes] = gzip.GzipFile(fileobj=raw) if head == sniff.GZIP else raw
+            stream = gzip.GzipFile(fileobj=raw) if head == sniff.GZIP else raw
             return _decode(path, stream, names, notes)
     except OSError as e:
         notes.append(f"{path}: cannot be read: {e.strerror or e}")
         return Decoded(skipped={"unreadable": 1})
 
 
-def _decode(path: Path, stream: IO[bytes], names: Names, notes: list[str]) -> Decoded:
+def _decode(path: Path, stream: BufferedReader | gzip.GzipFile, names: Names, notes: list[str]) -> Decoded:
     chunks = _Chunks(stream)
     head = b""
     while len(head) < sniff.HEAD and (chunk := chunks.next()):
@@ -121,7 +133,7 @@ def _decode(path: Path, stream: IO[bytes], names: Names, notes: list[str]) -> De
 class _Chunks:
     """Blocks of a stream; a damaged or cut container ends it and sets ``cut``."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: BufferedReader | gzip.GzipFile) -> None:
         self._stream = stream
         self.cut = False
 
@@ -129,7 +141,7 @@ class _Chunks:
         if self.cut:
             return b""
         try:
-            return self._stream.read(_CHUNK)
+            return self._stream.read1(_CHUNK)  # a full read would lose what comes before the damage
         except (EOFError, zlib.error, gzip.BadGzipFile):
             self.cut = True
             return b""
@@ -250,7 +262,12 @@ def _text(raw: Mapping[str, Any], key: str, path: Path, notes: list[str]) -> str
 def _bounds(value: Any, path: Path, notes: list[str]) -> tuple[int, int] | None:
     if value is None:
         return None
-    if isinstance(value, list) and len(value) == 2 and all(type(v) is int for v in value) and value[0] < value[1]:
+    if (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(type(v) is int for v in value)
+        and value[0] < value[1]
+    ):
         return value[0], value[1]
     notes.append(f"{path}: bounds_ns is not [start, end] in nanoseconds and is ignored")
     return None
@@ -258,10 +275,12 @@ def _bounds(value: Any, path: Path, notes: list[str]) -> tuple[int, int] | None:
 
 def _named(value: Any, path: Path, notes: list[str]) -> dict[str, DeviceId]:
     found: dict[str, DeviceId] = {}
-    for agent, text in (value.items() if isinstance(value, dict) else ()):
+    for agent, text in value.items() if isinstance(value, dict) else ():
         device = device_of(text) if isinstance(text, str) else None
         if device is None:
-            notes.append(f"{path}: agents: {agent!r} is mapped to {text!r}, which is no PCI address dddd:bb:dd.f")
+            notes.append(
+                f"{path}: agents: {agent!r} is mapped to {text!r}, which is no PCI address dddd:bb:dd.f"
+            )
         else:
             found[agent] = device
     return found

@@ -10,11 +10,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, compress, islice
-from operator import ge, gt, le
+from itertools import chain, compress, islice
+from operator import ge, gt
 from typing import NamedTuple
 
 from exporter.formats.trace import Calls, Kernels, Lane
+from exporter.windows.timeline import in_order, running_max
 
 OTHER, KERNEL, GRAPH, MEMORY = range(4)
 _LAUNCH = re.compile(r"(?:hip|cuda|cu)(?:Hcc|Drv)?(?:Ext)?(?:Module|Graph)?Launch(?!HostFunc)\w*")
@@ -35,10 +36,6 @@ def unknown_launch(function: str) -> bool:
     return bool(_MAYBE.search(function)) and call_kind(function) == OTHER and "HostFunc" not in function
 
 
-def in_order(column: Sequence[int]) -> bool:
-    return all(map(le, column, islice(column, 1, None)))
-
-
 def order_of(column: array[int]) -> array[int]:
     """Places in ascending order of the values, equal ones as they were."""
     if not column:
@@ -50,7 +47,11 @@ def order_of(column: array[int]) -> array[int]:
     return array("i", [value & mask for value in packed])
 
 
-def taken(column: array[int], places: Iterable[int]) -> array[int]:
+def taken(column: array[int], places: Sequence[int]) -> array[int]:
+    """The values at some places. Places that are all there are, and ascending, give the column itself."""
+    n = len(places)
+    if n == len(column) and (not n or (places[0] == 0 and places[-1] == n - 1 and in_order(places))):
+        return column
     return array(column.typecode, map(column.__getitem__, places))
 
 
@@ -184,16 +185,13 @@ class CallIndex:
         ids = self.launches.correlation
         if not ids:
             return array("i", [-1]) * len(correlations)
-        if self._table is None:
-            self._build(ids)
-        table = self._table
+        table = self._table if self._table is not None else self._build(ids)
         if isinstance(table, dict):
             return array("i", [table.get(c, -1) for c in correlations])
-        assert table is not None
         base, size = self._base, len(table)
         return array("i", [table[c - base] if base <= c < base + size else -1 for c in correlations])
 
-    def _build(self, ids: array[int]) -> None:
+    def _build(self, ids: array[int]) -> array[int] | dict[int, int]:
         self._base, high = max(1, min(ids)), max(ids)
         if high - self._base <= 8 * len(ids) + 65536:
             base = self._base
@@ -204,6 +202,7 @@ class CallIndex:
             self._table = table
         else:
             self._table = {c: i for i, c in zip(range(len(ids) - 1, -1, -1), reversed(ids), strict=True) if c}
+        return self._table
 
     def join(self, kernels: Executions, gpu: str) -> Joined:
         """The launch of each kernel; marks the calls as matched."""
@@ -283,7 +282,7 @@ class CallIndex:
 
 @dataclass
 class Joined:
-    """For each kernel its launch or -1; ``first`` and ``paired`` run in parallel: a first kernel and its launch."""
+    """For each kernel its launch or -1; ``first`` and ``paired`` run in parallel: first kernels, their launches."""
 
     call: array[int]
     first: array[int]
@@ -293,7 +292,7 @@ class Joined:
     index: CallIndex | None = None
 
 
-def from_dispatched(kernels: Executions, gpu: str) -> Joined:
+def from_dispatched(kernels: Executions) -> Joined:
     """Launches made of the rows' own dispatch times: their starts are known, their ends are not."""
     starts = kernels.rows.dispatched
     first = array("i", [i for i, start in enumerate(starts) if start >= 0])
@@ -322,7 +321,8 @@ def pairs(kernels: Executions, joined: Joined, texts: Sequence[str]) -> list[Pai
         function = texts[launches.function[c]] if launches.timed else ""
         add(k, function, launches.kind[c], launches.start[c], launches.end[c] if launches.timed else None)
     for k, i in joined.memory.items():
-        assert joined.index is not None
+        if joined.index is None:
+            continue
         number, start, end = joined.index.function_of(i)
         add(k, texts[number], MEMORY, start, end)
     return [pair for _, pair in sorted(found, key=lambda item: item[0])]
@@ -331,7 +331,7 @@ def pairs(kernels: Executions, joined: Joined, texts: Sequence[str]) -> list[Pai
 def _outermost(launches: Launches) -> array[int] | None:
     """For each call the outermost launch call of its thread around it; None where no calls are nested."""
     if len(launches.threads) == 1:
-        if not any(map(gt, accumulate(launches.end, max), islice(launches.start, 1, None))):
+        if not any(map(gt, running_max(launches.end), islice(launches.start, 1, None))):
             return None
         places: dict[int, list[int]] = {0: list(range(len(launches)))}
     else:
@@ -352,7 +352,7 @@ def _outermost(launches: Launches) -> array[int] | None:
     return outer if nested else None
 
 
-def merged(spans: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[int], list[int]]:
+def merged(spans: Iterable[tuple[array[int], array[int]]]) -> tuple[list[int], list[int]]:
     """Union of intervals given as columns of starts (ascending) and ends."""
     columns = [(s, e) for s, e in spans if len(s)]
     if not columns:
@@ -362,7 +362,7 @@ def merged(spans: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[i
     else:
         both = sorted(chain.from_iterable(zip(s, e, strict=True) for s, e in columns))
         start, end = array("q", (s for s, _ in both)), array("q", (e for _, e in both))
-    high = array("q", accumulate(end, max))
+    high = running_max(end)
     fresh = bytes(map(gt, islice(start, 1, None), high))
     starts = [start[0], *compress(islice(start, 1, None), fresh)]
     return starts, [*compress(high, fresh), high[-1]]

@@ -7,9 +7,9 @@ that compute them are ``join``, ``timeline``, ``density`` and ``bottleneck``.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress, repeat
+from itertools import compress
 from operator import sub
 
 from exporter.model import (
@@ -26,7 +26,12 @@ from exporter.windows.density import Totals
 from exporter.windows.executions import ByName, buckets, class_totals, inside, kernel_class, quantile
 from exporter.windows.join import GRAPH, Executions, Joined, Launches, merged, taken
 
-NO_CALLS, SKEWED, DISJOINT, NO_KERNELS = "no_launch_calls", "clock_skew", "disjoint_processes", "no_kernel_times"
+NO_CALLS, SKEWED, DISJOINT, NO_KERNELS = (
+    "no_launch_calls",
+    "clock_skew",
+    "disjoint_processes",
+    "no_kernel_times",
+)
 UNMATCHED = -1
 
 
@@ -71,7 +76,9 @@ class _Queue:
 def reduce(trace: GpuTrace, limits: Thresholds | None = None) -> WindowResult:
     """The window's result for one GPU."""
     limits = limits or Thresholds()
-    bounds = trace.bounds or timeline.first_last((p.kernels.rows.start, p.kernels.rows.end) for p in trace.parts)
+    bounds = trace.bounds or timeline.first_last(
+        (p.kernels.rows.start, p.kernels.rows.end) for p in trace.parts
+    )
     reason = None
     if bounds is None and any(len(part.kernels) for part in trace.parts):
         rows = [part.kernels.rows for part in trace.parts if len(part.kernels)]
@@ -87,7 +94,7 @@ def reduce(trace: GpuTrace, limits: Thresholds | None = None) -> WindowResult:
     classes = class_totals(stats)
     execution = sum(classes.values())
     table = timeline.by_start((p.kernels.rows.start, p.kernels.rows.end, _submitted(p)) for p in trace.parts)
-    start, end, submitted = table if table else (array("q"), array("q"), array("q"))
+    start, end, submitted = table or (array("q"), array("q"), array("q"))
     idle = timeline.gaps(start, end, low, high)
     executing = high - low - idle.total()
     queue = _queues(trace, low, high)
@@ -104,8 +111,7 @@ def reduce(trace: GpuTrace, limits: Thresholds | None = None) -> WindowResult:
         copies, copied = timeline.exposed_copies(idle, trace.copies, low, high)
     cause = Bottleneck.UNKNOWN
     if reason is None:
-        union = timeline.Cover(*_calls(trace))
-        queued, launching = timeline.split(idle, timeline.earliest_waiting(submitted, high), union)
+        queued, launching = timeline.split(idle, timeline.earliest_waiting(submitted, high), _calls(trace))
         starved = high - low - executing - queued - launching
         states.update({"queued": queued, "launching": launching, "starved": starved})
         facts = Facts(
@@ -146,21 +152,21 @@ def reduce(trace: GpuTrace, limits: Thresholds | None = None) -> WindowResult:
 
 def _with_queue(result: WindowResult, queue: _Queue, paired: int, distrust: bool) -> WindowResult:
     result = replace(result, launches=paired, paired=len(queue.queue), skewed=queue.skewed)
-    if queue.timed:
+    if queue.timed and queue.call:
         result = replace(
             result,
             launch_call_ns=sum(queue.call),
             launch_call_count=len(queue.call),
             launch_call_buckets=buckets(queue.call),
         )
-    if distrust:
+    if distrust or not queue.queue:
         return result
     ordered = sorted(queue.queue)
     return replace(
         result,
         queue_ns=sum(queue.queue),
         launch_duration_ns=sum(queue.duration),
-        launch_stats=tuple(_launch_stats(queue)),
+        launch_stats=tuple(_launch_stats(queue, ordered)),
         queue_p50_ns=quantile(ordered, 0.5),
         queue_p95_ns=quantile(ordered, 0.95),
         queue_depth_ns=queue.depth,
@@ -240,8 +246,10 @@ def _unmatched(part: Part, low: int, high: int) -> int:
     if part.joined is None:
         return len(rows) if mask is None else sum(mask)
     call, memory = part.joined.call, part.joined.memory
-    alone = bytes(map(UNMATCHED.__eq__, call)) if mask is None else bytes(
-        c < 0 and m for c, m in zip(call, mask, strict=True)
+    alone = (
+        bytes(map(UNMATCHED.__eq__, call))
+        if mask is None
+        else bytes(c < 0 and m for c, m in zip(call, mask, strict=True))
     )
     return sum(alone) - sum(alone[k] for k in memory)
 
@@ -253,7 +261,9 @@ def _graph_execution(trace: GpuTrace, low: int, high: int) -> int:
             continue
         rows, kinds = part.kernels.rows, part.joined.launches.kind
         mask = [c >= 0 and kinds[c] == GRAPH for c in part.joined.call]
-        spans = timeline.clipped(array("q", compress(rows.start, mask)), array("q", compress(rows.end, mask)), low, high)
+        spans = timeline.clipped(
+            array("q", compress(rows.start, mask)), array("q", compress(rows.end, mask)), low, high
+        )
         total += sum(spans)
     return total
 
@@ -263,7 +273,12 @@ def _exposed_collectives(trace: GpuTrace, low: int, high: int, executing: int) -
     others = []
     for part in trace.parts:
         rows = part.kernels.rows
-        mask = bytes(map({i: kernel_class(trace.names[i]) != "collective" for i in set(rows.name)}.__getitem__, rows.name))
+        mask = bytes(
+            map(
+                {i: kernel_class(trace.names[i]) != "collective" for i in set(rows.name)}.__getitem__,
+                rows.name,
+            )
+        )
         others.append((array("q", compress(rows.start, mask)), array("q", compress(rows.end, mask))))
     start, end = timeline.by_start(others)
     return executing - timeline.busy(start, end, low, high)
@@ -279,37 +294,62 @@ def _queues(trace: GpuTrace, low: int, high: int) -> _Queue:
 
 
 def _add_pairs(queue: _Queue, kernels: Executions, joined: Joined, low: int, high: int, stop: int) -> None:
-    """Pairs count where their kernel starts (before ``stop``); delays are not clipped, waiting for the depth is."""
+    """Pairs count where their kernel starts, before ``stop``; only the waiting for the depth is clipped."""
     rows, launches = kernels.rows, joined.launches
-    start = taken(rows.start, joined.first)
-    end = taken(rows.end, joined.first)
-    called = taken(launches.start, joined.paired)
-    queue.depth += sum(
-        max(0, (s if s < high else high) - (c if c > low else low)) for s, c in zip(start, called, strict=True) if s >= c
-    )
     first, paired = joined.first, joined.paired
+    start, end, called = taken(rows.start, first), taken(rows.end, first), taken(launches.start, paired)
+    queue.depth += _depth(start, called, low, high)
     if len(start) and (start[0] < low or start[-1] >= stop):
         here = bytes(low <= s < stop for s in start)
-        first, paired, start, end, called = (
-            array(c.typecode, compress(c, here)) for c in (first, paired, start, end, called)
-        )
+        first, paired, start, end, called = _where(here, first, paired, start, end, called)
+    _calls_of(queue, launches, paired)
     wait = array("q", map(sub, start, called))
     if len(wait) and min(wait) < 0:
         good = bytes(w >= 0 for w in wait)
         queue.skewed += len(good) - sum(good)
-        _calls_of(queue, launches, paired)
-        first, paired, wait, end, called = (
-            array(c.typecode, compress(c, good)) for c in (first, paired, wait, end, called)
-        )
-    else:
-        _calls_of(queue, launches, paired)
+        first, paired, wait, end, called = _where(good, first, paired, wait, end, called)
     queue.queue.extend(wait)
     queue.duration.extend(map(sub, end, called))
     queue.graph.extend(map(GRAPH.__eq__, taken(launches.kind, paired)))
+    queue.exposed += timeline.exposed_delay(
+        rows.start, rows.end, _streams(kernels), _by_kernel(first, called, len(rows))
+    )
+
+
+def _where(mask: bytes | bytearray, *columns: array[int]) -> tuple[array[int], ...]:
+    return tuple(array(column.typecode, compress(column, mask)) for column in columns)
+
+
+def _depth(start: array[int], called: array[int], low: int, high: int) -> int:
+    """Waiting time inside the window, of all pairs that are not skewed."""
+    if not start:
+        return 0
+    total = 0
+    for s, c in zip(start, called, strict=True):
+        if s > high:
+            s = high
+        if c < low:
+            c = low
+        if s > c:
+            total += s - c
+    return total
+
+
+def _streams(kernels: Executions) -> array[int] | None:
+    """The in-order stream of each kernel, None where there is only one."""
     numbers: dict[str | None, int] = {}
     stream_of = [numbers.setdefault(lane.stream or lane.queue, len(numbers)) for lane in kernels.lanes]
-    streams: Iterable[int] = repeat(0, len(rows)) if len(numbers) < 2 else map(stream_of.__getitem__, rows.lane)
-    queue.exposed += timeline.exposed_delay(rows.start, rows.end, streams, first, called)
+    return None if len(numbers) < 2 else array("i", map(stream_of.__getitem__, kernels.rows.lane))
+
+
+def _by_kernel(first: array[int], called: array[int], count: int) -> array[int]:
+    """Call starts by place of the kernel, NEVER where none counts."""
+    if len(first) == count:
+        return called
+    out = array("q", [timeline.NEVER]) * count
+    for i, c in zip(first, called, strict=True):
+        out[i] = c
+    return out
 
 
 def _calls_of(queue: _Queue, launches: Launches, paired: array[int]) -> None:
@@ -317,12 +357,15 @@ def _calls_of(queue: _Queue, launches: Launches, paired: array[int]) -> None:
         queue.call.extend(map(sub, taken(launches.end, paired), taken(launches.start, paired)))
 
 
-def _launch_stats(queue: _Queue) -> Iterator[LaunchStats]:
+def _launch_stats(queue: _Queue, ordered: Sequence[int]) -> Iterator[LaunchStats]:
     for launch, flag in (("kernel", 0), ("graph", 1)):
         mask = queue.graph.translate(bytes([1 - flag, flag]) + bytes(254))
         if not any(mask):
             continue
         waits, lengths = queue.queue, queue.duration
+        counts = buckets(ordered, ordered=True) if all(mask) else ()
         if not all(mask):
-            waits, lengths = array("q", compress(waits, mask)), array("q", compress(lengths, mask))
-        yield LaunchStats(launch, len(waits), sum(waits), sum(lengths), buckets(waits), buckets(lengths))
+            waits, lengths = _where(mask, waits, lengths)
+        yield LaunchStats(
+            launch, len(waits), sum(waits), sum(lengths), counts or buckets(waits), buckets(lengths)
+        )

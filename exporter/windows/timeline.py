@@ -6,16 +6,18 @@ Shape: integer nanoseconds; instants are half-open, so a kernel of no length spl
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, chain
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain, compress, islice
+from operator import gt, le
 from typing import NamedTuple
 
 Columns = tuple[Sequence[int], Sequence[int]]
+NEVER = 1 << 62
 
 
 class Gaps(NamedTuple):
-    """Times in which no kernel ran. ``after`` is the place of the first kernel that starts at or after the end."""
+    """Times in which no kernel ran. ``after`` is the place of the first kernel from the end on."""
 
     start: array[int]
     end: array[int]
@@ -25,71 +27,87 @@ class Gaps(NamedTuple):
         return sum(self.end) - sum(self.start)
 
 
-class Cover:
-    """How much of the time up to an instant a union of intervals covers."""
-
-    def __init__(self, starts: Sequence[int], ends: Sequence[int]) -> None:
-        self._starts, self._ends = starts, ends
-        self._before = array("q", accumulate((e - s for s, e in zip(starts, ends, strict=True)), initial=0))
-
-    def until(self, instant: int) -> int:
-        at = bisect_right(self._starts, instant)
-        if at == 0:
-            return 0
-        return self._before[at - 1] + min(instant, self._ends[at - 1]) - self._starts[at - 1]
-
-    def within(self, start: int, end: int) -> int:
-        return self.until(end) - self.until(start)
+def in_order(column: Sequence[int]) -> bool:
+    return all(map(le, column, islice(column, 1, None)))
 
 
-def gaps(start: Sequence[int], end: Sequence[int], low: int, high: int) -> Gaps:
+def running_max(column: array[int]) -> array[int]:
+    """The highest value so far at each place; the column itself where it never falls, as most do."""
+    return column if in_order(column) else array("q", accumulate(column, max))
+
+
+def gaps(start: array[int], end: array[int], low: int, high: int) -> Gaps:
     """Idle times between ``low`` and ``high`` of kernels that come by ascending start."""
-    out = Gaps(array("q"), array("q"), array("i"))
-    reached = accumulate(chain((low,), end), max)
-    for i, (free, s) in enumerate(zip(reached, start, strict=False)):
-        if s > free:
-            if s >= high:
-                if free < high:
-                    _append(out, free, high, i)
-                return out
-            _append(out, free, s, i)
-    free = max(max(end, default=low), low)
-    if free < high:
-        _append(out, free, high, len(start))
+    count = bisect_left(start, high)
+    ends = end[:count]
+    if count and ends[0] < low:
+        ends = array("q", (max(low, e) for e in ends))
+    reached = array("q", (low,))
+    reached.extend(running_max(ends))
+    fresh = bytes(map(gt, islice(start, count), reached))
+    out = Gaps(
+        array("q", compress(reached, fresh)),
+        array("q", compress(start, fresh)),
+        array("i", compress(range(count), fresh)),
+    )
+    if reached[-1] < high:
+        out.start.append(reached[-1])
+        out.end.append(high)
+        out.after.append(count)
     return out
 
 
-def _append(out: Gaps, start: int, end: int, after: int) -> None:
-    out.start.append(start)
-    out.end.append(end)
-    out.after.append(after)
-
-
-def earliest_waiting(submitted: Sequence[int], high: int) -> array[int]:
-    """For each place, when the first of the kernels from there on was submitted; one more entry says never."""
-    never = max(high, max(submitted, default=high))
-    back = array("q", accumulate(chain((never,), reversed(submitted)), min))
+def earliest_waiting(submitted: array[int], high: int) -> array[int]:
+    """For each place, when the first of the kernels from there on was submitted; the last says never."""
+    never = array("q", (max(high, max(submitted, default=high)),))
+    if in_order(submitted):
+        return submitted + never
+    back = array("q", accumulate(chain(never, reversed(submitted)), min))
     back.reverse()
     return back
 
 
-def split(idle: Gaps, waiting: Sequence[int], calls: Cover) -> tuple[int, int]:
+def split(idle: Gaps, waiting: Sequence[int], calls: Columns) -> tuple[int, int]:
     """How much of the idle time is queued, and how much of the rest launching.
 
     While the GPU idles every kernel that is submitted has not started, so that one of them waits from the
-    earliest submission among all later kernels on.
+    earliest submission among all later kernels on. ``calls`` is a union of intervals.
     """
     queued = launching = 0
+    intervals = zip(*calls, strict=True)
+    s, e = next(intervals, (NEVER, NEVER))
     for a, b, after in zip(idle.start, idle.end, idle.after, strict=True):
         wait = waiting[after]
-        if wait <= a:
-            queued += b - a
-            continue
         if wait < b:
+            if wait <= a:
+                queued += b - a
+                continue
             queued += b - wait
             b = wait
-        launching += calls.within(a, b)
+        while e <= a:
+            s, e = next(intervals, (NEVER, NEVER))
+        while s < b:
+            launching += (min(b, e)) - (max(a, s))
+            if e >= b:
+                break
+            s, e = next(intervals, (NEVER, NEVER))
     return queued, launching
+
+
+def covered(spans: Iterable[tuple[int, int]], union: Gaps) -> int:
+    """How much of some ascending intervals that do not overlap lies in a union of others."""
+    total = 0
+    others = zip(union.start, union.end, strict=True)
+    s, e = next(others, (NEVER, NEVER))
+    for a, b in spans:
+        while e <= a:
+            s, e = next(others, (NEVER, NEVER))
+        while s < b:
+            total += (min(b, e)) - (max(a, s))
+            if e >= b:
+                break
+            s, e = next(others, (NEVER, NEVER))
+    return total
 
 
 def by_start(parts: Iterable[tuple[Sequence[int], ...]]) -> tuple[array[int], ...]:
@@ -103,49 +121,61 @@ def by_start(parts: Iterable[tuple[Sequence[int], ...]]) -> tuple[array[int], ..
 
 
 def exposed_delay(
-    start: Sequence[int], end: Sequence[int], stream: Iterable[int], counted: Iterable[int], called: Iterable[int]
+    start: array[int], end: array[int], stream: Sequence[int] | None, called: Sequence[int]
 ) -> int:
-    """Waiting that no kernel of the same stream explains, over the kernels at the places ``counted``.
+    """Waiting that no kernel of the same stream explains.
 
-    ``called`` is the call start for each of those places; both run by ascending place.
+    ``called`` is each kernel's call start, NEVER for a kernel that does not count; ``stream`` is None where
+    there is one only.
     """
+    if stream is None:
+        return _exposed_in_order(start, end, called)
     total = 0
-    ends: dict[int, int] = {}
-    wanted = iter(zip(counted, called, strict=True))
-    place, call = next(wanted, (-1, 0))
-    for i, (s, e, lane) in enumerate(zip(start, end, stream, strict=True)):
-        before = ends.get(lane, 0)
-        if i == place:
-            since = call if call > before else before
-            if s > since:
-                total += s - since
-            place, call = next(wanted, (-1, 0))
+    ends = [0] * (max(stream, default=0) + 1)
+    for s, e, since, number in zip(start, end, called, stream, strict=True):
+        before = ends[number]
         if e > before:
-            ends[lane] = e
+            ends[number] = e
+        if before > since:
+            since = before
+        if s > since:
+            total += s - since
     return total
 
 
-def exposed_copies(idle: Gaps, copies: Sequence[tuple[int, int, str]], low: int, high: int) -> tuple[dict[str, int], int]:
+def _exposed_in_order(start: Sequence[int], end: Sequence[int], called: Sequence[int]) -> int:
+    total = before = 0
+    for s, e, since in zip(start, end, called, strict=True):
+        if before > since:
+            since = before
+        if s > since:
+            total += s - since
+        if e > before:
+            before = e
+    return total
+
+
+def exposed_copies(
+    idle: Gaps, copies: Sequence[tuple[int, int, str]], low: int, high: int
+) -> tuple[dict[str, int], int]:
     """Idle time in which a copy ran, by direction, and their union."""
-    free = Cover(idle.start, idle.end)
-
-    def total(spans: list[tuple[int, int]]) -> int:
-        amount, reached = 0, low
-        for s, e in sorted(spans):
-            s, e = max(s, reached), min(e, high)
-            if e > s:
-                amount += free.within(s, e)
-                reached = e
-        return amount
-
     ways: dict[str, list[tuple[int, int]]] = {}
     for s, e, way in copies:
         ways.setdefault(way, []).append((s, e))
-    everything = [(s, e) for s, e, _ in copies]
-    return {way: total(spans) for way, spans in sorted(ways.items())}, total(everything)
+    found = {way: covered(_apart(spans, low, high), idle) for way, spans in sorted(ways.items())}
+    return found, covered(_apart([(s, e) for s, e, _ in copies], low, high), idle)
 
 
-def busy(start: Sequence[int], end: Sequence[int], low: int, high: int) -> int:
+def _apart(spans: list[tuple[int, int]], low: int, high: int) -> Iterator[tuple[int, int]]:
+    reached = low
+    for s, e in sorted(spans):
+        s, e = max(s, reached), min(e, high)
+        if e > s:
+            yield s, e
+            reached = e
+
+
+def busy(start: array[int], end: array[int], low: int, high: int) -> int:
     """Union of kernels that come by ascending start, clipped."""
     return high - low - gaps(start, end, low, high).total()
 
@@ -154,17 +184,13 @@ def clipped(start: Sequence[int], end: Sequence[int], low: int, high: int) -> ar
     """Length of each interval inside the bounds."""
     if not start or (min(start) >= low and max(end) <= high):
         return array("q", (e - s for s, e in zip(start, end, strict=True)))
-    return array(
-        "q", (max(0, (e if e < high else high) - (s if s > low else low)) for s, e in zip(start, end, strict=True))
-    )
+    return array("q", (max(0, min(e, high) - max(s, low)) for s, e in zip(start, end, strict=True)))
 
 
 def first_last(parts: Iterable[Columns]) -> tuple[int, int] | None:
-    """The time in which all processes were seen: latest first start to earliest last end; None if there is none."""
+    """The time in which all processes were seen: latest first start to earliest last end."""
     spans = [(start[0], max(end)) for start, end in parts if len(start)]
     if not spans:
         return None
     low, high = max(s for s, _ in spans), min(e for _, e in spans)
     return (low, high) if low <= high else None
-
-
