@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 _VGA, _ACCELERATOR, _DISPLAY = 0x0300, 0x1200, 0x0380
 _PARTITIONED_MODES = frozenset({"DPX", "TPX", "QPX", "CPX"})
+_LONGEST = 128
 _PARTITIONABLE = frozenset({"gfx942", "gfx950"})
 
 
@@ -230,7 +231,9 @@ class _Assembly:
         return {name: value for name, value in values.items() if value is not None}
 
     def _text(self, name: str) -> str | None:
-        return self.root.text(f"{self.draft.card.path}/{name}") if self.draft.card else None
+        text = self.root.text(f"{self.draft.card.path}/{name}") if self.draft.card else None
+        # These become label values, which a nonsense file may not blow up.
+        return text if text and len(text) <= _LONGEST and text.isprintable() else None
 
 
 def _remembered(known: Socket | None) -> dict[str, str | None]:
@@ -250,8 +253,7 @@ def _remembered(known: Socket | None) -> dict[str, str | None]:
 
 def _uuid(unique_id: str | None, nodes: Iterable[Node]) -> str | None:
     """16 hex digits, as the driver writes ``unique_id``; KFD has the same number in decimal."""
-    if unique_id is not None:
-        number = sysfs_text.hexadecimal(unique_id.encode())
-    else:
+    number = sysfs_text.hexadecimal(unique_id.encode()) if unique_id else None
+    if not number:
         number = next((n.unique_id for n in nodes if n.unique_id), None)
     return f"{number:016x}" if number else None

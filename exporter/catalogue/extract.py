@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from exporter.catalogue.schema import Catalogue, Field, Metric, Scope
@@ -80,7 +80,10 @@ class _Plan:
                     continue
                 kind = type(raw)
                 if labels is not None and (kind is int or kind is float):
-                    value = raw / divisor if divisor else raw * scale
+                    try:
+                        value = raw / divisor if divisor else raw * scale
+                    except OverflowError:  # an integer that no float holds
+                        value = inf
                     if low <= value <= high:
                         key = known.get(labels)
                         if key is None:

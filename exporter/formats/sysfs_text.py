@@ -11,29 +11,29 @@ import re
 from exporter.model import Reason
 
 _PADDING = b"\0 \t\r\n"
+_LEAST, _MOST = -(2**63), 2**64 - 1
 
 
 def integer(data: bytes) -> int | Reason | None:
-    """A decimal number."""
+    """A decimal number of at most 64 bits."""
     try:
         # int() takes the 1_000 of source code, a file never means that.
-        return int(data) if b"_" not in data else Reason.MALFORMED
+        number = int(data) if b"_" not in data else None
     except ValueError:
         stripped = data.strip(_PADDING)
         if not stripped:
             return None
-        try:
-            return int(stripped) if b"_" not in stripped else Reason.MALFORMED
-        except ValueError:
-            return Reason.MALFORMED
+        return integer(stripped) if len(stripped) < len(data) else Reason.MALFORMED
+    return number if number is not None and _LEAST <= number <= _MOST else Reason.MALFORMED
 
 
 def hexadecimal(data: bytes) -> int | None:
-    """``0x1002`` or ``a5a5...`` without the prefix; None for anything else."""
+    """``0x1002`` or ``a5a5...`` without the prefix, at most 64 bits; None for anything else."""
     try:
-        return int(data.strip(_PADDING), 16)
+        number = int(data.strip(_PADDING), 16)
     except ValueError:
         return None
+    return number if 0 <= number <= _MOST else None
 
 
 def text(data: bytes) -> str | None:
@@ -41,7 +41,7 @@ def text(data: bytes) -> str | None:
     return data.strip(_PADDING).decode("utf-8", "replace") or None
 
 
-_LEVEL = re.compile(rb"^[ \t]*(?:\d+|S):[ \t]*(\d+)[ \t]*[Mm][Hh]z[ \t]*(\*?)[ \t]*\r?$", re.MULTILINE)
+_LEVEL = re.compile(rb"^[ \t]*(?:\d+|S):[ \t]*(\d{1,9})[ \t]*[Mm][Hh]z[ \t]*(\*?)[ \t]*\r?$", re.MULTILINE)
 
 
 def active_megahertz(data: bytes) -> int | Reason | None:
@@ -59,14 +59,14 @@ def active_megahertz(data: bytes) -> int | Reason | None:
     return None if rows or not data.strip(_PADDING) else Reason.MALFORMED
 
 
-_SPEED = re.compile(rb"(\d+(?:\.\d+)?) GT/s")
+_SPEED = re.compile(rb"(\d{1,6}(?:\.\d{1,6})?) GT/s")
 
 
 def transfers_per_second(data: bytes) -> float | Reason | None:
     """``16.0 GT/s PCIe`` -> 16e9; the kernel writes ``Unknown`` (with or without speed unit) for no link."""
     found = _SPEED.match(data.lstrip())
     if found:
-        return _giga(found[1])
+        return float(round(float(found[1]) * 1e9))
     word = data.strip(_PADDING)
     if not word:
         return None
@@ -79,14 +79,7 @@ def lanes(data: bytes) -> int | Reason | None:
     return Reason.UNSUPPORTED if width in (0, 255) else width
 
 
-def _giga(number: bytes) -> float | None:
-    try:
-        return round(float(number) * 1e9)
-    except ValueError:
-        return None
-
-
-_COUNT = re.compile(rb"^[ \t]*(ue|ce|de)[ \t]*:[ \t]*(\d+)[ \t]*\r?$", re.MULTILINE)
+_COUNT = re.compile(rb"^[ \t]*(ue|ce|de)[ \t]*:[ \t]*(\d{1,20})[ \t]*\r?$", re.MULTILINE)
 _INACCESSIBLE = b"Query currently inaccessible"
 
 
@@ -119,10 +112,9 @@ def properties(data: bytes) -> dict[str, int]:
     out: dict[str, int] = {}
     for line in data.split(b"\n"):
         name, _, number = line.partition(b" ")
-        try:
-            out[name.decode()] = int(number)
-        except (ValueError, UnicodeDecodeError):
-            continue
+        value = integer(number)
+        if isinstance(value, int) and name.isascii():
+            out[name.decode()] = value
     return out
 
 

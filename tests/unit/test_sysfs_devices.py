@@ -377,6 +377,18 @@ def test_nothing_that_blocks_wakes_or_clears_is_ever_read(tmp_path: Path) -> Non
     assert "gpu_busy_percent" in names
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"9" * 4000, b"two\nlines", b"\x01"])
+def test_a_nonsense_identity_file_costs_that_name_only(tmp_path: Path, content: bytes) -> None:
+    (device,) = trees.mi300x(tmp_path)
+    before = listed(tmp_path)[0]
+    for name, key in (("vbios_version", "vbios"), ("current_memory_partition", "memory_partition")):
+        trees.put(device / name, content)
+        assert listed(tmp_path)[0] == {**before, key: None}
+        before[key] = None
+    trees.put(device / "unique_id", content)
+    assert listed(tmp_path)[0] == before, "KFD has the same number"
+
+
 def test_serial_numbers_are_read_only_when_asked(tmp_path: Path) -> None:
     trees.mi300x(tmp_path)
     assert column(listed(tmp_path), "serial") == [None]

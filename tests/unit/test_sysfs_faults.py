@@ -94,7 +94,7 @@ def _harm(file: Path, how: str) -> None:
         file.unlink()
         file.mkdir()
     else:
-        trees.put(file, {"empty": b"", "nonsense": b"\xff\xfe\x00nonsense\n"}[how])
+        trees.put(file, {"empty": b"", "nonsense": b"\xff\xfe\x00nonsense\n", "huge": b"9" * 400}[how])
 
 
 def test_the_made_node_serves_what_was_put_there(tmp_path: Path, node: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_made_node_serves_what_was_put_there(tmp_path: Path, node: Path) -> 
 HARMS = [
     (name, how)
     for name in sorted({*OWN, *FALLBACK})
-    for how in ("deleted", "empty", "nonsense", "a folder")
+    for how in ("deleted", "empty", "nonsense", "huge", "a folder")
     if (name, how) != ("ras/gpu_vram_bad_pages", "empty")  # an empty list of pages is zero pages
 ]
 

@@ -16,7 +16,10 @@ def test_any_integer_reads_as_itself(number: int, ending: str) -> None:
     assert text.integer(f"{number}{ending}".encode()) == number
 
 
-@pytest.mark.parametrize("data", [b"1_000", b"0x10", b"12 34", b"nan", b"1e3", b"4.5", b"N/A", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "data",
+    [b"1_000", b"0x10", b"12 34", b"nan", b"1e3", b"4.5", b"N/A", b"\xff\xfe", b"9" * 400, b"9" * 5000],
+)
 def test_what_is_no_integer_is_malformed(data: bytes) -> None:
     assert text.integer(data) is Reason.MALFORMED
 
@@ -143,3 +146,24 @@ def test_one_id_with_several_cards_needs_the_revision() -> None:
     assert chips.by_device_id(0x687F, 0xC3) == chips.Chip("Radeon RX Vega 56", "gfx900", 56)
     assert chips.by_device_id(0x74A1, 0) == chips.Chip("Instinct MI300X", "gfx942", 304, 1.0)
     assert chips.by_device_id(0xFFFF) is None
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=300), st.text("0123456789.:*SMhzGT/s, ucde\n-", max_size=300).map(str.encode)
+    )
+)
+def test_no_parser_raises_whatever_the_file_holds(data: bytes) -> None:
+    for parse in (
+        text.integer,
+        text.hexadecimal,
+        text.text,
+        text.active_megahertz,
+        text.transfers_per_second,
+        text.lanes,
+        text.ras_counts,
+        text.retired_pages,
+        text.properties,
+        text.uevent,
+    ):
+        parse(data)
