@@ -233,7 +233,8 @@ class _Assembly:
     def _text(self, name: str) -> str | None:
         text = self.root.text(f"{self.draft.card.path}/{name}") if self.draft.card else None
         # These become label values, which a nonsense file may not blow up.
-        return text if text and len(text) <= _LONGEST and text.isprintable() else None
+        good = text is not None and len(text) <= _LONGEST and text.isprintable() and "\ufffd" not in text
+        return text if good else None
 
 
 def _remembered(known: Socket | None) -> dict[str, str | None]:
