@@ -308,18 +308,19 @@ def link(lib: Calls, handle: Any) -> Raw:
     return out
 
 
-def errors(lib: Calls, handle: Any) -> Raw:
-    """ECC counts by severity and block; blocks the card does not count are left out."""
+def errors(lib: Calls, handle: Any, seen: set[str]) -> Raw:
+    """ECC counts by severity and block; blocks the card never counted (``seen``, kept here) are left out."""
     out: dict[str, dict[str, Raw]] = {severity: {} for severity in _ECC}
     for block in BLOCKS:
         kind = lib.constant("AmdSmiGpuBlock", block.upper())
         counts = Reason.UNSUPPORTED if kind is None else lib.call("get_gpu_ecc_count", handle, kind)
-        if counts is Reason.UNSUPPORTED:
+        if counts is Reason.UNSUPPORTED and block not in seen:
             continue
+        seen.add(block)
         for severity, key in _ECC.items():
             out[severity][block] = member(counts, key, U64)
         # The library says 0 where the driver does not count deferred errors at all.
-        if not out["de"][block]:
+        if not out["de"][block] or counts is Reason.UNSUPPORTED:
             del out["de"][block]
     return out if out["ue"] else Reason.UNSUPPORTED
 

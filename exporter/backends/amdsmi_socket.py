@@ -49,6 +49,7 @@ class SocketReader:
     def __init__(self, cadence: Cadence) -> None:
         self._cadence = cadence
         self._kept: dict[str, tuple[float, Raw]] = {}
+        self._blocks: set[str] = set()  # that ever counted errors: one that stops is missed
 
     def read(
         self, library: Library, gpu: Gpu, clock: Callable[[], float], late: float
@@ -86,7 +87,7 @@ class SocketReader:
         }
         seldom: dict[str, Callable[[], Raw]] = {
             "limits": lambda: kept("limits", rare.slow_s, lambda: groups.limits(lib, handle)),
-            "ras": lambda: kept("ras", rare.ras_s, lambda: groups.errors(lib, handle)),
+            "ras": lambda: kept("ras", rare.ras_s, lambda: groups.errors(lib, handle, self._blocks)),
             "pages": lambda: kept("pages", rare.ras_s, lambda: groups.retired_pages(lib, handle)),
             "violations": lambda: kept(
                 "violations", rare.violations_s, lambda: groups.violations(lib, handle), gaps=True

@@ -16,7 +16,7 @@ from trees import put
 
 from exporter.backends.amdsmi_groups import U16, U32, U64, number
 from exporter.host import Root, resident_bytes
-from exporter.model import Reason, Series, Value
+from exporter.model import Reason, Series, SourceError, Value
 
 _forget = pytest.fixture(autouse=True)(forget)
 FIRST, SECOND = "0000:05:00.0", "0000:26:00.0"
@@ -104,7 +104,7 @@ def leaves(answer: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
     for key, child in inner:
         found = True
         # One slot of a long row stands for the others.
-        if not isinstance(answer, list) or key in (0, 1, len(answer) - 1):
+        if not isinstance(answer, list) or key in (1, len(answer) - 1):
             yield from leaves(child, (*path, key))
     if not found:
         yield path
@@ -204,7 +204,7 @@ def test_a_wrong_type_at_any_leaf_costs_that_reading_only(
     for name, answer in _answers(driver).items():
         for path in leaves(answer):
             turn += 1
-            for junk in (JUNK[(turn + k) % len(JUNK)] for k in range(0, len(JUNK), 4)):
+            for junk in (JUNK[(turn + k) % len(JUNK)] for k in range(0, len(JUNK), 5)):
                 driver.control.mutate = (name, path, junk)
                 r = _sound(driver, zeros)
                 cases += 1
@@ -327,6 +327,57 @@ def test_a_gpu_that_vanishes_between_calls_leaves_the_others_and_comes_back(
     driver.control.gone = []
     put(tmp_path / "class/kfd/kfd/topology/generation_id", "2")
     assert driver.poll() == good
+
+
+@pytest.mark.parametrize("what", ["gone", "unloaded"])
+def test_a_gpu_that_vanishes_between_any_two_calls_of_a_poll_costs_no_other_gpu(
+    what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    driver = Driver(monkeypatch, tmp_path)
+    good = driver.poll()
+    library = driver.backend._library
+    assert library is not None
+    original, left = library.call, 0
+
+    def call(name: str, *args: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            setattr(driver.control, what, [FIRST] if what == "gone" else True)
+        return original(name, *args)
+
+    monkeypatch.setattr(library, "call", call)
+    for after in range(1, 45):
+        driver.backend._readers.clear()
+        left = after
+        try:
+            r = driver.poll()
+        except SourceError as e:
+            # Without a driver there is no other GPU either.
+            assert (what, e.reason) == ("unloaded", Reason.GONE)
+            r = {}
+        assert all(good[s] == v for s, v in r.items())
+        if what == "gone":
+            assert of(r, SECOND) == of(good, SECOND)
+        left = 0
+        driver.control.gone, driver.control.unloaded = [], False
+        driver.backend._gpus = None
+        assert driver.poll() == good
+
+
+def test_an_error_count_that_stops_is_missed_and_one_that_never_was_is_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    driver = Driver(monkeypatch, tmp_path, node="mi300x:1")
+    driver.poll()
+    assert driver.reasons("amdgpu_ecc_correctable_errors_total") == set()
+    counts = sys.modules["amdsmi"]._machine[0]["ecc"]
+    sdma = counts.pop("SDMA")
+    driver.clock.at += 60
+    assert value(driver.poll(), "ecc_correctable_errors_total", "sdma") is None
+    assert driver.reasons("amdgpu_ecc_correctable_errors_total") == {Reason.UNSUPPORTED}
+    counts["SDMA"] = sdma
+    assert value(driver.poll(), "ecc_correctable_errors_total", "sdma") == 0
 
 
 def test_a_driver_that_is_unloaded_is_one_reason_until_it_is_back(
