@@ -17,7 +17,8 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 _KERNEL_COLUMNS = (
     "Kind Agent_Id Queue_Id Stream_Id Thread_Id Dispatch_Id Kernel_Id Kernel_Name Correlation_Id "
-    "Start_Timestamp End_Timestamp LDS_Block_Size Scratch_Size VGPR_Count Accum_VGPR_Count SGPR_Count Workgroup_Size_X "
+    "Start_Timestamp End_Timestamp LDS_Block_Size Scratch_Size VGPR_Count Accum_VGPR_Count SGPR_Count "
+    "Workgroup_Size_X "
     "Workgroup_Size_Y Workgroup_Size_Z Grid_Size_X Grid_Size_Y Grid_Size_Z"
 )
 _CALL_COLUMNS = "Domain Function Process_Id Thread_Id Correlation_Id Start_Timestamp End_Timestamp"
@@ -54,7 +55,8 @@ seconds = time.perf_counter() - start
 assert code == 0
 answer = json.loads(out.getvalue())
 rows = sum(source["rows"] for source in answer["sources"])
-print(json.dumps([rows, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, answer["gpus"][0]["kernels"]]))
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([rows, seconds, peak, answer["gpus"][0]["kernels"]]))
 """
 
 
@@ -64,6 +66,7 @@ def generate(folder: Path, kernels: int, seed: int = 1) -> None:
     clock = 1_550_151_850_000_000
     free = clock
     held: list[str] = []
+    api, process = '"HIP_RUNTIME_API_EXT","', '",40321,40321,'
     with (
         open(folder / "40321_kernel_trace.csv", "w", encoding="utf-8") as trace,
         open(folder / "40321_hip_api_trace.csv", "w", encoding="utf-8") as calls,
@@ -75,22 +78,18 @@ def generate(folder: Path, kernels: int, seed: int = 1) -> None:
             clock += pick.randrange(500, 12_000)
             correlation += 1
             length = pick.randrange(1_500, 6_000)
-            calls.write(
-                f'"HIP_RUNTIME_API_EXT","hipLaunchKernel",40321,40321,{correlation},{clock},{clock + length}\n'
-            )
+            calls.write(f"{api}hipLaunchKernel{process}{correlation},{clock},{clock + length}\n")
             start = max(free, clock + pick.randrange(4_000, 9_000))
             free = end = start + pick.randrange(800, 9_000)
             clock += length
             number = pick.randrange(len(_NAMES))
             held.append(
-                f'"KERNEL_DISPATCH","Agent 4",1,{1 + i % 4},40321,{i + 1},{number},"{_NAMES[number]}",{correlation},'
-                f"{start},{end},0,0,32,0,128,256,1,1,262144,1,1\n"
+                f'"KERNEL_DISPATCH","Agent 4",1,{1 + i % 4},40321,{i + 1},{number},"{_NAMES[number]}",'
+                f"{correlation},{start},{end},0,0,32,0,128,256,1,1,262144,1,1\n"
             )
             if i % 10 == 0:
                 correlation += 1
-                calls.write(
-                    f'"HIP_RUNTIME_API_EXT","hipGetLastError",40321,40321,{correlation},{clock + 20},{clock + 60}\n'
-                )
+                calls.write(f"{api}hipGetLastError{process}{correlation},{clock + 20},{clock + 60}\n")
             if len(held) == 1000:
                 at = pick.randrange(999)
                 held[at], held[at + 1] = held[at + 1], held[at]
@@ -100,7 +99,7 @@ def generate(folder: Path, kernels: int, seed: int = 1) -> None:
 
 
 def measure(folder: Path) -> dict[str, float]:
-    """Rows per second and peak memory of `analyze` in a fresh process, and pandas' own reading where it is there."""
+    """Rows per second and peak memory of `analyze` in a fresh process; pandas' own where it is there."""
     environment = dict(os.environ, PYTHONPATH=str(REPO))
     done = subprocess.run(
         [sys.executable, "-c", _ANALYZE, str(folder)],
@@ -141,8 +140,8 @@ def main() -> None:
         print(f"analyze: generated {kernels} kernels, {size:.0f} MB in {time.perf_counter() - start:.1f} s")
         found = measure(folder)
     print(
-        f"analyze: {found['rows']:.0f} rows in {found['seconds']:.2f} s = {found['rows_per_second']:,.0f} rows/s, "
-        f"peak {found['peak_mib']:.0f} MiB"
+        f"analyze: {found['rows']:.0f} rows in {found['seconds']:.2f} s "
+        f"= {found['rows_per_second']:,.0f} rows/s, peak {found['peak_mib']:.0f} MiB"
     )
     if "times_pandas" in found:
         print(

@@ -160,7 +160,8 @@ def _page(console: Any, r: WindowResult) -> None:
     if r.counters:
         console.print(
             f"  counters   L2 hit ratio {_number(r.l2_hit_ratio)}, "
-            f"VALU instructions {_number(r.valu_instructions)}, compute density {_number(r.compute_density_ratio)}"
+            f"VALU instructions {_number(r.valu_instructions)}, "
+            f"compute density {_number(r.compute_density_ratio)}"
         )
     if r.kernel_stats:
         console.print(_kernel_table(r))

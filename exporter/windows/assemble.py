@@ -302,7 +302,7 @@ class Assembly:
 
 
 def _same_threads(kernels: Iterable[Lane], calls: Iterable[Lane]) -> bool:
-    """False where no thread that launched kernels is in the API trace: then it is a trace of something else."""
+    """False where no thread that launched kernels is in the API trace: it is of something else."""
     launching, calling = {lane.tid for lane in kernels}, {lane.tid for lane in calls}
     return not calling or None in launching or None in calling or bool(launching & calling)
 

@@ -282,7 +282,7 @@ class CallIndex:
 
 @dataclass
 class Joined:
-    """For each kernel its launch or -1; ``first`` and ``paired`` run in parallel: first kernels, their launches."""
+    """For each kernel its launch or -1. ``first`` (kernels) and ``paired`` (launches) run in parallel."""
 
     call: array[int]
     first: array[int]

@@ -25,13 +25,39 @@ def test_the_json_object_has_every_key(tmp_path: Path, capsys: pytest.CaptureFix
     assert set(answer) == {"version", "sources", "gpus"}
     assert set(answer["sources"][0]) == {"path", "format", "tool", "rows", "skipped", "partial"}
     (gpu,) = answer["gpus"]
-    assert set(gpu) == set(
-        ["gpu", "kernels", "launches", "span_seconds", "execution_seconds", "busy_seconds", "queue_seconds", "launch_duration_seconds", "launch_call_seconds", "queue_p50_seconds", "queue_p95_seconds", "queue_delay_ratio", "timeline_ratio", "bottleneck", "skewed_launches", "coverage_ratio", "compute_density_ratio", "valu_instructions", "l2_hit_ratio", "counters", "top_kernels"]
-    )
+    assert set(gpu) == {
+        "gpu",
+        "kernels",
+        "launches",
+        "span_seconds",
+        "execution_seconds",
+        "busy_seconds",
+        "queue_seconds",
+        "launch_duration_seconds",
+        "launch_call_seconds",
+        "queue_p50_seconds",
+        "queue_p95_seconds",
+        "queue_delay_ratio",
+        "timeline_ratio",
+        "bottleneck",
+        "skewed_launches",
+        "coverage_ratio",
+        "compute_density_ratio",
+        "valu_instructions",
+        "l2_hit_ratio",
+        "counters",
+        "top_kernels",
+    }
     assert set(gpu["timeline_ratio"]) == {"executing", "queued", "launching", "starved"}
-    assert set(gpu["top_kernels"][0]) == set(
-        ["kernel", "calls", "seconds", "mean_seconds", "p50_seconds", "p95_seconds", "share_ratio"]
-    )
+    assert set(gpu["top_kernels"][0]) == {
+        "kernel",
+        "calls",
+        "seconds",
+        "mean_seconds",
+        "p50_seconds",
+        "p95_seconds",
+        "share_ratio",
+    }
     assert (gpu["kernels"], gpu["launches"], gpu["coverage_ratio"]) == (30, 30, 1)
     assert gpu["queue_seconds"] == pytest.approx(30 * 20e-9)
     assert (gpu["l2_hit_ratio"], gpu["compute_density_ratio"], gpu["counters"]) == (None, None, {})
@@ -65,7 +91,8 @@ def test_nothing_readable_is_exit_1_with_the_reason(tmp_path: Path, capsys: pyte
     assert run([tmp_path], True) == 1
     out = capsys.readouterr()
     assert out.err.count("\n") == 1
-    assert "notes.txt" in out.err and "hello" in out.err
+    assert "notes.txt" in out.err
+    assert "hello" in out.err
     assert json.loads(out.out)["gpus"] == []
 
 

@@ -98,7 +98,8 @@ def test_duplicates_are_counted_and_used_once(tmp_path: Path):
 
 def test_a_cut_at_every_byte_never_raises_and_never_invents():
     whole, truth = decode(SMALL)
-    assert len(truth) == 4 and not whole.partial
+    assert len(truth) == 4
+    assert not whole.partial
     ends = {i + 1 for i, byte in enumerate(SMALL) if byte == 10}
     used = 0
     for cut in range(len(HEAD) + 1, len(SMALL)):
@@ -122,11 +123,10 @@ def test_a_cut_at_every_byte_never_raises_and_never_invents():
 )
 def test_a_cut_number_at_the_end_of_a_file_is_never_believed(data: bytes):
     names = Names()
-    found = sniff.find(data, names)
     start = data.index(b"\n") + 1
     for cut in range(start + 1, len(data)):
         decoder = sniff.find(data, names).decoder
-        assert decoder is not None and found.decoder is not None
+        assert decoder is not None
         decoder.feed(data[start:cut])
         decoder.finish()
         d = decoder.decoded
@@ -308,7 +308,9 @@ def test_what_is_not_known_is_named_in_one_line(tmp_path: Path, data: bytes, say
     analysis = load(path)
     assert [(s.format, s.rows) for s in analysis.sources] == [(None, 0)]
     assert len(analysis.notes) == 1
-    assert str(path) in analysis.notes[0] and says in analysis.notes[0] and "\n" not in analysis.notes[0]
+    assert str(path) in analysis.notes[0]
+    assert says in analysis.notes[0]
+    assert "\n" not in analysis.notes[0]
 
 
 def test_formats_are_found_by_content_and_not_by_name(tmp_path: Path):
@@ -368,9 +370,9 @@ def test_a_v2_gpu_id_is_looked_up_and_never_an_index(tmp_path: Path):
 def test_an_impossible_clock_refuses_the_times_and_keeps_the_counters(
     tmp_path: Path, cycles: int, kept: bool
 ):
-    columns = "Dispatch_ID,GPU_ID,Queue_ID,PID,TID,Kernel_Name,Start_Timestamp,End_Timestamp,Correlation_ID,GRBM_COUNT\n"
+    columns = "Dispatch_ID,GPU_ID,Queue_ID,PID,TID,Kernel_Name,Start_Timestamp,End_Timestamp,Correlation_ID"
     path = tmp_path / "results.csv"
-    path.write_text(columns + f'1,3,1,9,9,"k",1000,2000,0,{cycles}\n')
+    path.write_text(f'{columns},GRBM_COUNT\n1,3,1,9,9,"k",1000,2000,0,{cycles}\n')
     analysis = load(path)
     (result,) = analysis.results
     assert result.counters["GRBM_COUNT"] == cycles

@@ -320,7 +320,8 @@ def case(samples: Path, number: str) -> Path:
 def test_case_01_names_with_commas_are_kept(samples: Path):
     path = case(samples, "01") / "40321_kernel_trace.csv"
     assert names_of(path)[3] == (
-        "void red::(anonymous namespace)::row_sum<Half, std::tuple<int, float>, 4>(int, float, std::array<char*, 3ul>)"
+        "void red::(anonymous namespace)::row_sum<Half, std::tuple<int, float>, 4>"
+        "(int, float, std::array<char*, 3ul>)"
     )
     assert (sum(durations(path)), len(durations(path))) == (36_100, 4)
 
@@ -380,8 +381,10 @@ def test_case_08_counters_of_different_passes_meet_at_the_dispatch(samples: Path
     assert result.l2_hit_ratio == pytest.approx(0.791667, abs=1e-6)
     assert (result.execution_ns, result.kernels) == (6_500, 3)
     files, names = [], Names()
-    for path in sorted(case(samples, "08").rglob("*.csv")):
-        files.append(intake._placed(path, case(samples, "08"), intake.read_file(path, names, []), False))
+    folder = case(samples, "08")
+    for path in sorted(folder.rglob("*.csv")):
+        decoded = intake.read_file(path, names, [])
+        files.append(intake._placed(path, folder, decoded, False))
     (passes,) = Assembly(files, names).passes().values()
     by_number = {key.number: value for key, value in l2_by_dispatch(passes).items()}
     assert by_number[2] is None
