@@ -75,6 +75,8 @@ _STATUS_NAME = re.compile(r"AMDSMI_STATUS_(\w+)")
 _GENERATIONS = {24: ((6, 0), (6, 3)), 25: ((6, 4), (6, 9)), 26: ((7, 0), (7, 99)), 27: ((10, 0), (10, 99))}
 _FIRST_LIBRARY = 20  # a module numbered below this follows ROCm, as repackaged ones do
 
+_PARTS = ("year", "major", "minor", "release")
+
 _STATED = re.compile(r"""__version__\s*=\s*["']([^"']+)["']""")
 _SONAME = re.compile(r"libamd_smi\.so\.(\d+(?:\.\d+)*)\Z")
 
@@ -129,6 +131,22 @@ class Library:
                 "; is the amdgpu driver loaded? (lsmod | grep amdgpu)" if "DRIVER" in (status or "") else ""
             )
             raise SourceError(self._reason(e), f"amdsmi_{name} failed with {status or said}{hint}") from None
+
+    def own_version(self) -> tuple[int, ...] | None:
+        """What the C library says of itself: year, major, minor up to ROCm 6.4; the year was dropped in 7.0.
+
+        The function of ROCm 6.4 leaves out the year that its structure has, so the structure is asked first.
+        """
+        wrapper = getattr(self._module, "amdsmi_wrapper", None)
+        kind, ask = (getattr(wrapper, n, None) for n in ("amdsmi_version_t", "amdsmi_get_lib_version"))
+        if kind is not None and ask is not None:
+            version = kind()
+            try:
+                if ask(ctypes.byref(version)) == 0:
+                    return _parts({n: getattr(version, n) for n in _PARTS if hasattr(version, n)})
+            except self._faults:
+                pass  # a wrapper of another make
+        return _parts(self.call("get_lib_version"))
 
     def constant(self, enum: str, name: str) -> Any:
         """One member of an enumeration, by name; None where this release does not have it."""
@@ -247,19 +265,19 @@ def _disagreement(
 def _open(candidate: Candidate, files: Root) -> Library:
     module = _import(candidate.folder)
     library = Library(module, candidate.folder)
-    told = library.call("get_lib_version")
-    # Some releases answer only once initialised, which exchanges no structure.
-    initialised = told is Reason.GONE
+    told = library.own_version()
+    # A library may answer only once initialised, which exchanges no structure.
+    initialised = told is None
     if initialised:
         library.demand("init")
-        told = library.call("get_lib_version")
+        told = library.own_version()
     rocm = library.call("get_rocm_version")
     known = isinstance(rocm, tuple) and len(rocm) == 2 and rocm[0] is True
     try:
         _check(
             candidate,
             _stated(module),
-            _told(told),
+            told,
             files,
             final=True,
             rocm=_numbers(str(rocm[1])) if known else None,
@@ -308,11 +326,10 @@ def _stated(module: ModuleType) -> tuple[int, ...] | None:
     return _numbers(version) or None if isinstance(version, str) else None
 
 
-def _told(version: Raw) -> tuple[int, ...] | None:
-    """The library's own version: year, major, minor up to ROCm 6.4; the year was dropped in 7.0."""
+def _parts(version: Raw) -> tuple[int, ...] | None:
     if not isinstance(version, Mapping):
         return None
-    parts = [version[k] for k in ("year", "major", "minor", "release") if k in version]
+    parts = [version[k] for k in _PARTS if k in version]
     return tuple(parts) if len(parts) >= 2 and all(type(p) is int for p in parts) else None
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from amdsmi_made import ROCM, Driver, forget, value
+from amdsmi_made import RELEASES, ROCM, Driver, forget, value
 
 from exporter.backends.amdsmi_module import load
 from exporter.host import Root
@@ -78,8 +78,35 @@ def test_a_module_of_another_release_is_refused_before_it_is_initialised(
     monkeypatch.setenv("FAKE_AMDSMI_MODULE_VERSION", module)
     monkeypatch.setenv("FAKE_AMDSMI_LIBRARY", library)
     assert words in refusal({"ROCM_PATH": str(ROCM)})
+    assert sys.modules["amdsmi"].CONTROL.calls.keys() <= {"get_lib_version", "get_rocm_version"}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("other", RELEASES)
+def test_of_all_pairs_of_releases_only_the_same_go_together(
+    release: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = {"6.1": "24.5.1.0", "6.2": "24.6.3.0", "6.3": "24.7.1.0", "6.4": "25.5.1.0"}
+    numbers |= {"7.0": "26.0.2", "7.2": "26.2.1", "10.0": "27.0.0"}
+    monkeypatch.setenv("FAKE_AMDSMI_RELEASE", release)
+    monkeypatch.setenv("FAKE_AMDSMI_LIBRARY", numbers[other])
+    if release == other:
+        assert load({"ROCM_PATH": str(ROCM)}, FILES, []).folder == f"{ROCM}/share/amd_smi"
+    else:
+        assert "module is of" in refusal({"ROCM_PATH": str(ROCM)})
+
+
+def test_a_library_that_tells_its_version_only_once_initialised_is_asked_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FAKE_AMDSMI_VERSION", "after init")
+    load({"ROCM_PATH": str(ROCM)}, FILES, [])
     calls = sys.modules["amdsmi"].CONTROL.calls
-    assert calls.keys() <= {"get_lib_version", "get_rocm_version"}
+    assert (calls["init"], calls["shut_down"]) == (1, 1)
+    monkeypatch.setenv("FAKE_AMDSMI_LIBRARY", "26.5.0")
+    assert "the library of 26.5.0" in refusal({"ROCM_PATH": str(ROCM)})
+    calls = sys.modules["amdsmi"].CONTROL.calls
+    assert (calls["init"], calls["shut_down"]) == (1, 1)
 
 
 def test_a_repackaged_module_of_the_very_release_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

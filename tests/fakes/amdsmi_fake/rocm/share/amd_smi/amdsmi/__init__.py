@@ -5,6 +5,7 @@ fail at import, FAKE_AMDSMI_LIBRARY another library version than the module's. S
 """
 # ruff: noqa: F401, PLW0603 - names are looked up from outside; the library has one global state
 
+import ctypes
 import os
 from enum import IntEnum
 
@@ -240,10 +241,12 @@ def amdsmi_get_processor_handles():
 
 @_public
 def amdsmi_get_lib_version():
-    numbers = os.environ.get("FAKE_AMDSMI_LIBRARY")
-    parts = tuple(map(int, numbers.split("."))) if numbers else _R.library
+    version = amdsmi_wrapper.amdsmi_version_t()
+    if status := amdsmi_wrapper.amdsmi_get_lib_version(ctypes.byref(version)):
+        raise AmdSmiLibraryException(status)
+    # 6.4 leaves out the year that its structure has: 25.5.1 comes out as 5.1.0.
     keys = ("year", "major", "minor", "release") if _R.year else ("major", "minor", "release")
-    return dict(zip(keys, parts, strict=False)) | {"build": "pretend"}
+    return {key: getattr(version, key) for key in keys} | {"build": "p"}
 
 
 # --- identity ------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 class Release:
     module: str  # what __version__ says: the library's own numbering, as ROCm builds it
     library: tuple  # what the library says of itself
-    year: bool = True  # get_lib_version had a "year" up to 6.4; 7.0 dropped it
+    year: bool = True  # get_lib_version had a "year" up to 6.3; the structure below it up to 6.4
+    structure_year: bool = True
     clock_key: str = "clk"  # "cur_clk" up to 6.1
     vram_key: str = "vram_size"  # "vram_size_mb" up to 6.1
     energy_key: str = "energy_accumulator"  # "power" up to 6.3
@@ -47,15 +48,16 @@ RELEASES = {
     "6.4": Release(
         "25.5.1",
         (25, 5, 1, 0),
+        year=False,
         header=False,
         socket_power=False,
         more_data=57,
         xgmi_link_type=1,
         rocm="6.4.2",
     ),
-    "7.0": Release("26.0.2", (26, 0, 2), year=False, rocm="7.0.2"),
-    "7.2": Release("26.2.1", (26, 2, 1), year=False, busy_percent=True, rocm="7.2.0"),
-    "10.0": Release("27.0.0", (27, 0, 0), year=False, busy_percent=True, rocm="10.0.0"),
+    "7.0": Release("26.0.2", (26, 0, 2), year=False, structure_year=False, rocm="7.0.2"),
+    "7.2": Release("26.2.1", (26, 2, 1), year=False, structure_year=False, busy_percent=True, rocm="7.2.0"),
+    "10.0": Release("27.0.0", (27, 0, 0), year=False, structure_year=False, busy_percent=True, rocm="10.0.0"),
 }
 
 NAME = os.environ.get("FAKE_AMDSMI_RELEASE", "7.0")
