@@ -170,13 +170,12 @@ class Names:
 
 def lane_numbers(ids: Ids, columns: Sequence[Sequence[bytes]], rows: int) -> array[int]:
     """Numbers for rows of raw lane columns; quick where a block has one lane, as most have."""
-    if not columns:
-        return array("i", [ids[()]]) * rows
-    if len(columns) == 1:
-        distinct: set[Hashable] = set(columns[0])
-        if len(distinct) == 1:
-            return array("i", [ids[(columns[0][0],)]]) * rows
-        return array("i", [ids[(value,)] for value in columns[0]])
-    if all(len(set(column)) == 1 for column in columns):
+    varying = [i for i, column in enumerate(columns) if len(set(column)) > 1]
+    if not varying:
         return array("i", [ids[tuple(column[0] for column in columns)]]) * rows
-    return array("i", map(ids.__getitem__, zip(*columns, strict=True)))
+    if len(varying) > 1:
+        return array("i", map(ids.__getitem__, zip(*columns, strict=True)))
+    at = varying[0]
+    rest = [column[0] for column in columns]
+    numbers = {value: ids[(*rest[:at], value, *rest[at + 1 :])] for value in dict.fromkeys(columns[at])}
+    return array("i", map(numbers.__getitem__, columns[at]))

@@ -15,9 +15,10 @@ from exporter.windows.agents import Agents, label
 from exporter.windows.bottleneck import Thresholds
 from exporter.windows.density import Key, Shape, totals
 from exporter.windows.executions import kernel_class
-from exporter.windows.join import CallIndex, Executions, Joined, from_dispatched, unknown_launch
+from exporter.windows.join import CallIndex, Executions, Joined, from_dispatched, taken, unknown_launch
 from exporter.windows.reduce import GpuTrace, Part, reduce
 
+_INVERT = bytes([1, 0]) + bytes(254)
 _API_NAME = re.compile(r"_*(?:hip|hsa|cuda|cu|roctx|rccl|nccl|ompt)[A-Z_]\w*|[A-Z]+(?:_[A-Z]+)*")
 
 
@@ -225,31 +226,32 @@ class Assembly:
         index = self._indexes.get(process)
         if index is None:
             return part
-        launches = index.launches
-        mask = bytearray(launches.is_outer())
-        if len(work.kernels) > 1:
-            everywhere = {g.name for g in work.kernels}
-            ours = [
-                gpu.name in launches.gpus_of_thread.get(t, everywhere) for t in range(len(launches.threads))
-            ]
-            own = set(joined.paired) if joined else set()
-            for i, outer in enumerate(mask):
-                if outer and i not in own and (launches.matched[i] or not ours[launches.thread[i]]):
-                    mask[i] = 0
-        whole = all(mask)
-        columns = launches.start, launches.end
-        part.calls = columns if whole else tuple(array("q", compress(c, mask)) for c in columns)  # type: ignore[assignment]
-        low, high = self._bounds or (0, 1 << 63)
-        part.unmatched_calls = (
-            sum(
-                1
-                for i, outer in enumerate(mask)
-                if outer and not launches.matched[i] and low <= launches.start[i] < high
+        start, end, matched = index.calls.start, index.calls.end, index.matched
+        if len(work.kernels) == 1 and all(index.is_launch) and not index.outer:
+            part.calls = start, end
+            part.unmatched_calls = self._inside(
+                start, compress(range(len(start)), matched.translate(_INVERT))
             )
-            if not all(launches.matched)
-            else 0
-        )
+            return part
+        launches = index.launches()
+        if len(work.kernels) > 1:
+            launches = self._of_gpu(index, launches, joined, gpu, {g.name for g in work.kernels})
+        part.calls = taken(start, launches), taken(end, launches)
+        part.unmatched_calls = self._inside(start, (i for i in launches if not matched[i]))
         return part
+
+    def _inside(self, start: Sequence[int], places: Iterable[int]) -> int:
+        low, high = self._bounds or (0, 1 << 63)
+        return sum(1 for i in places if low <= start[i] < high)
+
+    @staticmethod
+    def _of_gpu(
+        index: CallIndex, launches: Iterable[int], joined: Joined | None, gpu: Gpu, everywhere: set[str]
+    ) -> list[int]:
+        """The calls that launched on this GPU; those without a kernel go where their thread launches."""
+        own = set(joined.paired) if joined else set()
+        ours = {tid for tid in set(index.tids) if gpu.name in index.gpus_of_thread.get(tid, everywhere)}
+        return [i for i in launches if i in own or (not index.matched[i] and index.tid_of(i) in ours)]
 
     def _copies(self) -> dict[Gpu, list[tuple[int, int, str]]]:
         found: dict[Gpu, list[tuple[int, int, str]]] = {}

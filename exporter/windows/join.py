@@ -11,16 +11,17 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress, islice
-from operator import ge, gt
+from operator import gt, lt
 from typing import NamedTuple
 
 from exporter.formats.trace import Calls, Kernels, Lane
 from exporter.windows.timeline import in_order, running_max
 
-OTHER, KERNEL, GRAPH, MEMORY = range(4)
+OTHER, KERNEL, GRAPH, MEMORY = range(4)  # launches lie between the other two
 _LAUNCH = re.compile(r"(?:hip|cuda|cu)(?:Hcc|Drv)?(?:Ext)?(?:Module|Graph)?Launch(?!HostFunc)\w*")
 _KNOWN_LAUNCHES = frozenset({"hipLaunchByPtr", "hipModuleLaunchCooperativeKernelMultiDevice"})
 _MEMORY = re.compile(r"(?:hip|cuda|cu)(?:Drv)?(?:Mem(?:cpy|set)|Memory\w*Copy)\w*")
+_DISPATCH = "hipLaunchKernel"
 _MAYBE = re.compile(r"launch", re.IGNORECASE)
 
 
@@ -47,11 +48,7 @@ def order_of(column: array[int]) -> array[int]:
     return array("i", [value & mask for value in packed])
 
 
-def taken(column: array[int], places: Sequence[int]) -> array[int]:
-    """The values at some places. Places that are all there are, and ascending, give the column itself."""
-    n = len(places)
-    if n == len(column) and (not n or (places[0] == 0 and places[-1] == n - 1 and in_order(places))):
-        return column
+def taken(column: array[int], places: Iterable[int]) -> array[int]:
     return array(column.typecode, map(column.__getitem__, places))
 
 
@@ -66,8 +63,26 @@ class Executions:
         return len(self.rows)
 
     def sort(self) -> None:
-        if not in_order(self.rows.start):
-            self.keep(order_of(self.rows.start))
+        """Bring the rows in order of their starts; most files are nearly so, and few rows move."""
+        start = self.rows.start
+        late = array("i", compress(range(1, len(start)), map(gt, start, islice(start, 1, None))))
+        if not late:
+            return
+        budget = 4 * len(start)
+        for place in late:
+            value = start[place]
+            to = bisect_right(start, value, 0, place)
+            budget -= place - to + 64
+            if budget < 0:
+                self.keep(order_of(start))
+                return
+            for column in self._columns():
+                column[to : place + 1] = column[place : place + 1] + column[to:place]
+
+    def _columns(self) -> list[array[int]]:
+        rows = self.rows
+        columns = (rows.start, rows.end, rows.correlation, rows.name, rows.lane, rows.dispatched)
+        return [column for column in columns if column]
 
     def keep(self, places: Sequence[int]) -> None:
         rows = self.rows
@@ -79,7 +94,7 @@ class Executions:
     def drop_duplicates(self) -> list[int]:
         """Lanes of the rows removed: those that repeat another in every column we keep."""
         rows = self.rows
-        if not any(map(ge, rows.start, islice(rows.start, 1, None))):
+        if all(map(lt, rows.start, islice(rows.start, 1, None))):
             return []
         keep, gone = array("i"), []
         seen: set[tuple[int, ...]] = set()
@@ -118,247 +133,207 @@ class Pair(NamedTuple):
         return self.queue_ns < 0
 
 
-@dataclass
-class Launches:
-    """The launch calls of one process by ascending start. ``timed`` is False where their ends are unknown."""
-
-    start: array[int]
-    end: array[int]
-    correlation: array[int]
-    function: array[int]
-    kind: array[int]
-    thread: array[int]
-    threads: list[int | None]
-    timed: bool = True
-    outer: array[int] | None = None
-    matched: bytearray = field(default_factory=bytearray)
-    gpus_of_thread: dict[int, set[str]] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def is_outer(self) -> Sequence[int]:
-        """1 for each call that is not inside another launch call of its thread."""
-        if self.outer is None:
-            return b"\1" * len(self)
-        return [int(o == i) for i, o in enumerate(self.outer)]
-
-
 class CallIndex:
-    """All calls of one process, asked by correlation id."""
+    """All calls of one process, asked by correlation id; ``kinds`` says what each is.
+
+    ``outer`` leads from a launch call inside another one of its thread to the outermost.
+    """
 
     def __init__(self, calls: Calls, lanes: Sequence[Lane], texts: Sequence[str]) -> None:
-        self._calls = calls
-        self._tids = [lane.tid for lane in lanes]
-        numbers = {tid: i for i, tid in enumerate(dict.fromkeys(self._tids))}
-        self._thread_of = [numbers[tid] for tid in self._tids]
-        self._kind_of = {i: call_kind(texts[i]) for i in set(calls.function)}
-        self.launches = self._select(list(numbers))
-        self._table: array[int] | dict[int, int] | None = None
+        self.calls = calls
+        self.tids = [lane.tid for lane in lanes]
+        kind_of = {i: call_kind(texts[i]) for i in set(calls.function)}
+        self.kinds = bytes(map(kind_of.__getitem__, calls.function))
+        self.is_launch = self.kinds.translate(bytes([0, 1, 1, 0]) + bytes(252))
+        self.matched = bytearray(len(calls))
+        self.gpus_of_thread: dict[int | None, set[str]] = {}
+        self.outer = self._nested()
+        self._table: Sequence[int] | dict[int, int] | None = None
         self._base = 0
-        self._others: dict[int, int] = {}
 
-    def _select(self, threads: list[int | None]) -> Launches:
-        calls, kind_of = self._calls, self._kind_of
-        kinds = array("b", map(kind_of.__getitem__, calls.function))
-        columns = (calls.start, calls.end, calls.correlation, calls.function, kinds)
-        lane = calls.lane
-        if not all(kind in (KERNEL, GRAPH) for kind in kind_of.values()):
-            mask = kinds.tobytes().translate(bytes([0, 1, 1, 0]) + bytes(252))
-            columns = tuple(array(c.typecode, compress(c, mask)) for c in columns)  # type: ignore[assignment]
-            lane = array("i", compress(lane, mask))
-        if len(threads) == 1:
-            thread = array("i", bytes(4 * len(lane)))
-        else:
-            thread = array("i", map(self._thread_of.__getitem__, lane))
-        columns = (*columns, thread)  # type: ignore[assignment]
-        if not in_order(columns[0]):
-            places = order_of(columns[0])
-            columns = tuple(taken(c, places) for c in columns)  # type: ignore[assignment]
-        launches = Launches(*columns, threads)  # type: ignore[arg-type, call-arg]
-        launches.matched = bytearray(len(launches))
-        launches.outer = _outermost(launches)
-        return launches
+    def launches(self) -> list[int]:
+        """Places of the outermost launch calls."""
+        found = list(compress(range(len(self.calls)), self.is_launch))
+        return [i for i in found if i not in self.outer] if self.outer else found
 
-    def _lookup(self, correlations: array[int]) -> array[int]:
-        """Place of the launch call with each correlation id, -1 for none."""
-        ids = self.launches.correlation
-        if not ids:
+    def tid_of(self, call: int) -> int | None:
+        return self.tids[self.calls.lane[call]]
+
+    def _nested(self) -> dict[int, int]:
+        start = array("q", compress(self.calls.start, self.is_launch))
+        end = array("q", compress(self.calls.end, self.is_launch))
+        if not any(map(gt, end, islice(start, 1, None))):
+            return {}  # one after the other
+        by_thread: dict[int | None, list[int]] = {}
+        for i in compress(range(len(self.calls)), self.is_launch):
+            by_thread.setdefault(self.tid_of(i), []).append(i)
+        outer: dict[int, int] = {}
+        start, end = self.calls.start, self.calls.end
+        for mine in by_thread.values():
+            mine.sort(key=lambda i: (start[i], -end[i]))
+            holder = -1
+            for i in mine:
+                if holder >= 0 and start[i] < end[holder]:
+                    outer[i] = holder
+                else:
+                    holder = i
+        return outer
+
+    def _places(self, correlations: array[int]) -> array[int]:
+        """Place of the call with each correlation id, -1 for none."""
+        ids = self.calls.correlation
+        if not ids or not correlations:
             return array("i", [-1]) * len(correlations)
         table = self._table if self._table is not None else self._build(ids)
         if isinstance(table, dict):
             return array("i", [table.get(c, -1) for c in correlations])
-        base, size = self._base, len(table)
-        return array("i", [table[c - base] if base <= c < base + size else -1 for c in correlations])
+        base, end = self._base, self._base + len(table)
+        return array("i", [table[c - base] if base <= c < end else -1 for c in correlations])
 
-    def _build(self, ids: array[int]) -> array[int] | dict[int, int]:
+    def _build(self, ids: array[int]) -> Sequence[int] | dict[int, int]:
         self._base, high = max(1, min(ids)), max(ids)
-        if high - self._base <= 8 * len(ids) + 65536:
-            base = self._base
+        base, count = self._base, len(ids)
+        if high - base + 1 == count and ids == array("q", range(base, high + 1)):
+            self._table = range(count)
+        elif high - base <= 8 * count + 65536:
             table = array("i", [-1]) * (high - base + 1)
-            for i in range(len(ids) - 1, -1, -1):
+            for i in range(count - 1, -1, -1):
                 if ids[i] >= base:
                     table[ids[i] - base] = i
             self._table = table
         else:
-            self._table = {c: i for i, c in zip(range(len(ids) - 1, -1, -1), reversed(ids), strict=True) if c}
+            self._table = {c: i for i, c in zip(range(count - 1, -1, -1), reversed(ids), strict=True) if c}
         return self._table
 
     def join(self, kernels: Executions, gpu: str) -> Joined:
         """The launch of each kernel; marks the calls as matched."""
-        rows, launches = kernels.rows, self.launches
-        call = self._lookup(rows.correlation)
+        start, calls, kinds = kernels.rows.start, self.calls, self.kinds
+        call = self._places(kernels.rows.correlation)
         self._forget_other_threads(call, kernels)
-        memory = self._elsewhere(call, rows.correlation)
-        outer = launches.outer
-        if outer is not None:
-            call = array("i", [outer[c] if c >= 0 else -1 for c in call])
-        seen, first, paired = bytearray(len(launches)), array("i"), array("i")
-        for i, c in enumerate(call):
-            if c >= 0 and not seen[c]:
-                seen[c] = 1
-                first.append(i)
-                paired.append(c)
-        self._mark(paired, gpu)
-        return Joined(call, first, paired, launches, memory, self)
+        self._climb(call)
+        out = Joined(self, call)
+        ends, seen = calls.end, bytearray(len(calls))
+        add_first, add_paired, submitted = out.first.append, out.paired.append, out.submitted.append
+        i = -1
+        for c, s in zip(call, start, strict=True):
+            i += 1
+            if c >= 0 and 0 < kinds[c] < MEMORY:
+                if not seen[c]:
+                    seen[c] = 1
+                    add_first(i)
+                    add_paired(c)
+                e = ends[c]
+                submitted(min(s, e))
+                continue
+            submitted(s)
+            if c >= 0 and kinds[c] == MEMORY:
+                out.memory[i] = c
+            else:
+                out.alone.append(i)
+        self._mark(out.paired, seen, gpu)
+        return out
 
-    def _mark(self, paired: array[int], gpu: str) -> None:
-        launches = self.launches
-        for c in paired:
-            launches.matched[c] = 1
-        for thread in set(taken(launches.thread, paired)):
-            launches.gpus_of_thread.setdefault(thread, set()).add(gpu)
+    def _mark(self, paired: array[int], seen: bytearray, gpu: str) -> None:
+        joined = int.from_bytes(self.matched) | int.from_bytes(seen)
+        self.matched = bytearray(joined.to_bytes(len(seen)))
+        lanes = set(taken(self.calls.lane, paired)) if len(set(self.tids)) > 1 else set(self.calls.lane[:1])
+        for tid in {self.tids[lane] for lane in lanes}:
+            self.gpus_of_thread.setdefault(tid, set()).add(gpu)
 
     def _forget_other_threads(self, call: array[int], kernels: Executions) -> None:
         """A kernel row that names its launching thread cannot belong to a call of another one."""
-        launches = self.launches
         tids = [lane.tid for lane in kernels.lanes]
-        if None in launches.threads or set(tids) <= {None} or set(tids) | set(launches.threads) == {tids[0]}:
+        if None in self.tids or set(tids) <= {None} or len({*tids, *self.tids}) == 1:
             return
-        thread, threads, lane = launches.thread, launches.threads, kernels.rows.lane
+        lane = kernels.rows.lane
         for i, c in enumerate(call):
-            if c >= 0 and tids[lane[i]] not in (None, threads[thread[c]]):
+            if c >= 0 and tids[lane[i]] not in (None, self.tid_of(c)):
                 call[i] = -1
 
-    def _elsewhere(self, call: array[int], correlations: array[int]) -> dict[int, int]:
-        """Kernels of memory calls by place; kernels of other calls inside a launch go to that launch."""
-        calls, kind_of = self._calls, self._kind_of
-        if len(calls) == len(self.launches):
-            return {}
-        wanted = {c for c, at in zip(correlations, call, strict=True) if at < 0 and c}
-        if not wanted:
-            return {}
-        hits = compress(range(len(calls)), map(wanted.__contains__, calls.correlation))
-        found = {calls.correlation[i]: i for i in hits if kind_of[calls.function[i]] in (MEMORY, OTHER)}
-        memory: dict[int, int] = {}
-        spans: dict[int, tuple[list[int], list[int]]] = {}
-        for k, c in enumerate(correlations):
-            i = found.get(c) if call[k] < 0 else None
-            if i is None:
-                continue
-            if kind_of[calls.function[i]] == MEMORY:
-                memory[k] = i
-            else:
-                call[k] = self._around(i, spans)
-        return memory
+    def _climb(self, call: array[int]) -> None:
+        """Lead from calls inside a launch call to that launch: nested ones, and others of the same thread."""
+        if self.outer:
+            outer = self.outer
+            for i, c in enumerate(call):
+                if c in outer:
+                    call[i] = outer[c]
+        if all(self.is_launch):
+            return
+        spans: dict[int | None, tuple[list[int], list[int]]] = {}
+        for i, c in enumerate(call):
+            if c >= 0 and self.kinds[c] == OTHER:
+                call[i] = self._around(c, spans)
 
-    def _around(self, i: int, spans: dict[int, tuple[list[int], list[int]]]) -> int:
-        """The launch call of the same thread that holds call ``i`` inside itself; -1 if none does."""
-        calls, launches = self._calls, self.launches
-        thread = self._thread_of[calls.lane[i]]
-        if thread not in spans:
-            places = [j for j, t in enumerate(launches.thread) if t == thread]
-            if launches.outer is not None:
-                places = [j for j in places if launches.outer[j] == j]
-            spans[thread] = [launches.start[j] for j in places], places
-        starts, places = spans[thread]
+    def _around(self, i: int, spans: dict[int | None, tuple[list[int], list[int]]]) -> int:
+        """The launch call of the same thread that holds call ``i`` inside itself, else the call."""
+        calls, tid = self.calls, self.tid_of(i)
+        if not spans:
+            for j in sorted(self.launches(), key=calls.start.__getitem__):
+                starts, places = spans.setdefault(self.tid_of(j), ([], []))
+                starts.append(calls.start[j])
+                places.append(j)
+        starts, places = spans.get(tid, ([], []))
         at = bisect_right(starts, calls.start[i]) - 1
-        return places[at] if at >= 0 and launches.end[places[at]] >= calls.end[i] else -1
-
-    def function_of(self, i: int) -> tuple[int, int, int]:
-        """Function, start and end of any call by its place."""
-        return self._calls.function[i], self._calls.start[i], self._calls.end[i]
+        return places[at] if at >= 0 and calls.end[places[at]] >= calls.end[i] else i
 
 
 @dataclass
 class Joined:
-    """For each kernel its launch or -1. ``first`` (kernels) and ``paired`` (launches) run in parallel."""
+    """For each kernel its call or -1, and when it was handed over.
 
+    ``first`` (kernels) and ``paired`` (their launches) run in parallel, kernels ascending. ``alone`` are the
+    kernels without a launch or memory call. ``timed`` is False where only the starts of launches are known.
+    """
+
+    index: CallIndex
     call: array[int]
-    first: array[int]
-    paired: array[int]
-    launches: Launches
-    memory: dict[int, int]
-    index: CallIndex | None = None
+    first: array[int] = field(default_factory=lambda: array("i"))
+    paired: array[int] = field(default_factory=lambda: array("i"))
+    submitted: array[int] = field(default_factory=lambda: array("q"))
+    alone: array[int] = field(default_factory=lambda: array("i"))
+    memory: dict[int, int] = field(default_factory=dict)
+    timed: bool = True
 
 
 def from_dispatched(kernels: Executions) -> Joined:
     """Launches made of the rows' own dispatch times: their starts are known, their ends are not."""
-    starts = kernels.rows.dispatched
-    first = array("i", [i for i, start in enumerate(starts) if start >= 0])
-    start = taken(starts, first)
-    n = len(first)
-    zero, byte = array("i", bytes(4 * n)), array("b", [KERNEL]) * n
-    launches = Launches(start, start, array("q", bytes(8 * n)), zero, byte, zero, [None], timed=False)
-    launches.matched = bytearray(b"\1" * n)
-    call = array("i", [-1]) * len(kernels)
-    for c, i in enumerate(first):
-        call[i] = c
-    return Joined(call, first, array("i", range(n)), launches, {})
+    rows = kernels.rows
+    calls, call = Calls(), array("i")
+    for place, start in enumerate(rows.dispatched):
+        call.append(place if start >= 0 else -1)
+    calls.start, calls.end = rows.dispatched, rows.dispatched
+    calls.function = calls.lane = array("i", bytes(4 * len(rows)))
+    index = CallIndex(calls, [Lane()], [_DISPATCH])
+    first = array("i", [place for place in call if place >= 0])
+    alone = array("i", [place for place, c in enumerate(call) if c < 0])
+    return Joined(index, call, first, first, rows.start, alone, timed=False)
 
 
 def pairs(kernels: Executions, joined: Joined, texts: Sequence[str]) -> list[Pair]:
     """Every pair one by one, memory calls and skewed ones too, in order of the kernels' starts."""
-    rows, launches = kernels.rows, joined.launches
-    found: list[tuple[int, Pair]] = []
-
-    def add(k: int, function: str, kind: int, start: int, end: int | None) -> None:
-        s, e = rows.start[k], rows.end[k]
-        call_ns, after = (None, None) if end is None else (end - start, s - end)
-        found.append((k, Pair(function, texts[rows.name[k]], kind, s - start, after, e - s, call_ns)))
-
-    for k, c in zip(joined.first, joined.paired, strict=True):
-        function = texts[launches.function[c]] if launches.timed else ""
-        add(k, function, launches.kind[c], launches.start[c], launches.end[c] if launches.timed else None)
-    for k, i in joined.memory.items():
-        if joined.index is None:
-            continue
-        number, start, end = joined.index.function_of(i)
-        add(k, texts[number], MEMORY, start, end)
-    return [pair for _, pair in sorted(found, key=lambda item: item[0])]
-
-
-def _outermost(launches: Launches) -> array[int] | None:
-    """For each call the outermost launch call of its thread around it; None where no calls are nested."""
-    if len(launches.threads) == 1:
-        if not any(map(gt, running_max(launches.end), islice(launches.start, 1, None))):
-            return None
-        places: dict[int, list[int]] = {0: list(range(len(launches)))}
-    else:
-        places = {}
-        for i, thread in enumerate(launches.thread):
-            places.setdefault(thread, []).append(i)
-    outer = array("i", range(len(launches)))
-    nested = False
-    for mine in places.values():
-        mine.sort(key=lambda i: (launches.start[i], -launches.end[i]))
-        holder = -1
-        for i in mine:
-            if holder >= 0 and launches.start[i] < launches.end[holder]:
-                outer[i] = holder
-                nested = True
-            else:
-                holder = i
-    return outer if nested else None
+    rows, index = kernels.rows, joined.index
+    calls = index.calls
+    found = sorted([*zip(joined.first, joined.paired, strict=True), *joined.memory.items()])
+    out = []
+    for k, c in found:
+        s, e, start, end = rows.start[k], rows.end[k], calls.start[c], calls.end[c]
+        function = texts[calls.function[c]] if joined.timed else ""
+        call_ns, after = (end - start, s - end) if joined.timed else (None, None)
+        name = texts[rows.name[k]]
+        out.append(Pair(function, name, index.kinds[c], s - start, after, e - s, call_ns))
+    return out
 
 
 def merged(spans: Iterable[tuple[array[int], array[int]]]) -> tuple[list[int], list[int]]:
-    """Union of intervals given as columns of starts (ascending) and ends."""
+    """Union of intervals given as columns of starts and ends."""
     columns = [(s, e) for s, e in spans if len(s)]
     if not columns:
         return [], []
     if len(columns) == 1:
         start, end = columns[0]
+        if not in_order(start):
+            places = order_of(start)
+            start, end = taken(start, places), taken(end, places)
     else:
         both = sorted(chain.from_iterable(zip(s, e, strict=True) for s, e in columns))
         start, end = array("q", (s for s, _ in both)), array("q", (e for _, e in both))

@@ -7,8 +7,9 @@ that compute them are ``join``, ``timeline``, ``density`` and ``bottleneck``.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import merge
 from itertools import compress
 from operator import sub
 
@@ -24,7 +25,7 @@ from exporter.windows import timeline
 from exporter.windows.bottleneck import Facts, Thresholds, verdict
 from exporter.windows.density import Totals
 from exporter.windows.executions import ByName, buckets, class_totals, inside, kernel_class, quantile
-from exporter.windows.join import GRAPH, Executions, Joined, Launches, merged, taken
+from exporter.windows.join import GRAPH, Executions, Joined, merged, taken
 
 NO_CALLS, SKEWED, DISJOINT, NO_KERNELS = (
     "no_launch_calls",
@@ -32,7 +33,6 @@ NO_CALLS, SKEWED, DISJOINT, NO_KERNELS = (
     "disjoint_processes",
     "no_kernel_times",
 )
-UNMATCHED = -1
 
 
 @dataclass
@@ -221,16 +221,9 @@ def _without_times(trace: GpuTrace) -> WindowResult:
 # --- the parts -----------------------------------------------------------------------------------------
 
 
-def _submitted(part: Part) -> Sequence[int]:
+def _submitted(part: Part) -> array[int]:
     """When each kernel was handed to the GPU: the end of its launch call, but not after its own start."""
-    start = part.kernels.rows.start
-    joined = part.joined
-    if joined is None or not joined.launches.timed:
-        return start
-    ends = joined.launches.end
-    return array(
-        "q", [ends[c] if c >= 0 and ends[c] < s else s for c, s in zip(joined.call, start, strict=True)]
-    )
+    return part.kernels.rows.start if part.joined is None else part.joined.submitted
 
 
 def _calls(trace: GpuTrace) -> tuple[list[int], list[int]]:
@@ -242,67 +235,56 @@ def _unmatched(part: Part, low: int, high: int) -> int:
     rows = part.kernels.rows
     if not len(rows):
         return 0
-    mask = inside(rows.start, rows.end, low, high)
-    if part.joined is None:
-        return len(rows) if mask is None else sum(mask)
-    call, memory = part.joined.call, part.joined.memory
-    alone = (
-        bytes(map(UNMATCHED.__eq__, call))
-        if mask is None
-        else bytes(c < 0 and m for c, m in zip(call, mask, strict=True))
-    )
-    return sum(alone) - sum(alone[k] for k in memory)
+    alone = range(len(rows)) if part.joined is None else part.joined.alone
+    mask = inside(rows.start, rows.end, low, high) if alone else None
+    return len(alone) if mask is None else sum(mask[k] for k in alone)
 
 
 def _graph_execution(trace: GpuTrace, low: int, high: int) -> int:
     total = 0
     for part in trace.parts:
-        if part.joined is None or GRAPH not in part.joined.launches.kind:
+        if part.joined is None or GRAPH not in part.joined.index.kinds:
             continue
-        rows, kinds = part.kernels.rows, part.joined.launches.kind
-        mask = [c >= 0 and kinds[c] == GRAPH for c in part.joined.call]
-        spans = timeline.clipped(
-            array("q", compress(rows.start, mask)), array("q", compress(rows.end, mask)), low, high
-        )
-        total += sum(spans)
+        kinds = part.joined.index.kinds
+        mask = bytes(c >= 0 and kinds[c] == GRAPH for c in part.joined.call)
+        start, end = _where(mask, part.kernels.rows.start, part.kernels.rows.end)
+        total += sum(timeline.clipped(start, end, low, high))
     return total
 
 
 def _exposed_collectives(trace: GpuTrace, low: int, high: int, executing: int) -> int:
-    """Time in which collectives and nothing else ran: their union minus that of the other kernels."""
-    others = []
+    """Time in which collectives and nothing else ran: the union of all kernels minus that of the others."""
+    others: list[Iterable[tuple[int, int]]] = []
     for part in trace.parts:
         rows = part.kernels.rows
-        mask = bytes(
-            map(
-                {i: kernel_class(trace.names[i]) != "collective" for i in set(rows.name)}.__getitem__,
-                rows.name,
-            )
-        )
-        others.append((array("q", compress(rows.start, mask)), array("q", compress(rows.end, mask))))
-    start, end = timeline.by_start(others)
-    return executing - timeline.busy(start, end, low, high)
+        counts = {i: kernel_class(trace.names[i]) != "collective" for i in set(rows.name)}
+        mask = map(counts.__getitem__, rows.name)
+        others.append(compress(zip(rows.start, rows.end, strict=True), mask))
+    return executing - timeline.busy(others[0] if len(others) == 1 else merge(*others), low, high)
 
 
 def _queues(trace: GpuTrace, low: int, high: int) -> _Queue:
     queue = _Queue()
     for part in trace.parts:
         if part.joined is not None and len(part.kernels):
-            queue.timed = queue.timed and part.joined.launches.timed
+            queue.timed = queue.timed and part.joined.timed
             _add_pairs(queue, part.kernels, part.joined, low, high, high if trace.bounds else high + 1)
     return queue
 
 
 def _add_pairs(queue: _Queue, kernels: Executions, joined: Joined, low: int, high: int, stop: int) -> None:
     """Pairs count where their kernel starts, before ``stop``; only the waiting for the depth is clipped."""
-    rows, launches = kernels.rows, joined.launches
+    rows, calls = kernels.rows, joined.index.calls
     first, paired = joined.first, joined.paired
-    start, end, called = taken(rows.start, first), taken(rows.end, first), taken(launches.start, paired)
+    whole = len(first) == len(rows)  # they ascend, so as many as all are all
+    start, end = (rows.start, rows.end) if whole else (taken(rows.start, first), taken(rows.end, first))
+    called = taken(calls.start, paired)
     queue.depth += _depth(start, called, low, high)
     if len(start) and (start[0] < low or start[-1] >= stop):
         here = bytes(low <= s < stop for s in start)
         first, paired, start, end, called = _where(here, first, paired, start, end, called)
-    _calls_of(queue, launches, paired)
+    if joined.timed:
+        queue.call.extend(map(sub, taken(calls.end, paired), called))
     wait = array("q", map(sub, start, called))
     if len(wait) and min(wait) < 0:
         good = bytes(w >= 0 for w in wait)
@@ -310,10 +292,10 @@ def _add_pairs(queue: _Queue, kernels: Executions, joined: Joined, low: int, hig
         first, paired, wait, end, called = _where(good, first, paired, wait, end, called)
     queue.queue.extend(wait)
     queue.duration.extend(map(sub, end, called))
-    queue.graph.extend(map(GRAPH.__eq__, taken(launches.kind, paired)))
-    queue.exposed += timeline.exposed_delay(
-        rows.start, rows.end, _streams(kernels), _by_kernel(first, called, len(rows))
-    )
+    kinds = joined.index.kinds
+    queue.graph.extend(bytes(kinds[c] == GRAPH for c in paired) if GRAPH in kinds else bytes(len(paired)))
+    by_kernel = _by_kernel(first, called, len(rows))
+    queue.exposed += timeline.exposed_delay(rows.start, rows.end, _streams(kernels), by_kernel)
 
 
 def _where(mask: bytes | bytearray, *columns: array[int]) -> tuple[array[int], ...]:
@@ -350,11 +332,6 @@ def _by_kernel(first: array[int], called: array[int], count: int) -> array[int]:
     for i, c in zip(first, called, strict=True):
         out[i] = c
     return out
-
-
-def _calls_of(queue: _Queue, launches: Launches, paired: array[int]) -> None:
-    if launches.timed:
-        queue.call.extend(map(sub, taken(launches.end, paired), taken(launches.start, paired)))
 
 
 def _launch_stats(queue: _Queue, ordered: Sequence[int]) -> Iterator[LaunchStats]:

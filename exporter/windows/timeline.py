@@ -6,10 +6,9 @@ Shape: integer nanoseconds; instants are half-open, so a kernel of no length spl
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, compress, islice
-from operator import gt, le
+from itertools import accumulate, chain, islice
+from operator import le
 from typing import NamedTuple
 
 Columns = tuple[Sequence[int], Sequence[int]]
@@ -38,22 +37,24 @@ def running_max(column: array[int]) -> array[int]:
 
 def gaps(start: array[int], end: array[int], low: int, high: int) -> Gaps:
     """Idle times between ``low`` and ``high`` of kernels that come by ascending start."""
-    count = bisect_left(start, high)
-    ends = end[:count]
-    if count and ends[0] < low:
-        ends = array("q", (max(low, e) for e in ends))
-    reached = array("q", (low,))
-    reached.extend(running_max(ends))
-    fresh = bytes(map(gt, islice(start, count), reached))
-    out = Gaps(
-        array("q", compress(reached, fresh)),
-        array("q", compress(start, fresh)),
-        array("i", compress(range(count), fresh)),
-    )
-    if reached[-1] < high:
-        out.start.append(reached[-1])
-        out.end.append(high)
-        out.after.append(count)
+    out = Gaps(array("q"), array("q"), array("i"))
+    froms, untils, afters = out.start.append, out.end.append, out.after.append
+    reached, place = low, 0
+    for place, (s, e) in enumerate(zip(start, end, strict=True)):
+        if s > reached:
+            if s >= high:
+                break
+            froms(reached)
+            untils(s)
+            afters(place)
+        if e > reached:
+            reached = e
+    else:
+        place = len(start)
+    if reached < high:
+        froms(reached)
+        untils(high)
+        afters(place)
     return out
 
 
@@ -175,9 +176,19 @@ def _apart(spans: list[tuple[int, int]], low: int, high: int) -> Iterator[tuple[
             reached = e
 
 
-def busy(start: array[int], end: array[int], low: int, high: int) -> int:
-    """Union of kernels that come by ascending start, clipped."""
-    return high - low - gaps(start, end, low, high).total()
+def busy(rows: Iterable[tuple[int, int]], low: int, high: int) -> int:
+    """Union of kernels (start, end) that come by ascending start, clipped."""
+    total, reached = 0, low
+    for s, e in rows:
+        if e > reached:
+            if e > high:
+                e = high
+            if s < reached:
+                s = reached
+            if e > s:
+                total += e - s
+                reached = e
+    return total
 
 
 def clipped(start: Sequence[int], end: Sequence[int], low: int, high: int) -> array[int]:
