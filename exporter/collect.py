@@ -17,6 +17,7 @@ from exporter.catalogue.schema import Catalogue
 from exporter.child import Child
 from exporter.exposition import Page, Renderer
 from exporter.host import Clock
+from exporter.logs import event
 from exporter.model import (
     Device,
     DeviceId,
@@ -102,7 +103,7 @@ class PolledSource:
     def fail(self, reason: Reason, detail: str, now: float, seconds: float) -> None:
         last = self.outcome
         if last is None or last.ok or last.reason is not reason:
-            log.error("source=%s up=0 reason=%s detail=%s", self.name, reason, detail)
+            event(log, logging.ERROR, "source is down", source=self.name, reason=reason, detail=detail)
         self.failures[reason] = self.failures.get(reason, 0) + 1
         self.outcome = Outcome(self.name, False, reason, detail, seconds, now, last.last_ok if last else None)
 
@@ -115,7 +116,7 @@ class PolledSource:
             self._decoder, self._decoder_of = Decoder(), self.child.starts
         poll = self._decoder.decode(answer)
         if self.outcome is not None and not self.outcome.ok:
-            log.info("source=%s up=1", self.name)
+            event(log, logging.INFO, "source is back", source=self.name)
         self.outcome = Outcome(self.name, True, None, "", seconds, now, now)
         old = self.slot
         self.slot = Slot(self.outcome, poll.series, poll.values, poll.gaps, poll.devices)
@@ -152,7 +153,8 @@ class Inventory:
         ordinal = {pci: n for n, pci in enumerate(sorted({key.pci for key in merged}))}
         new = {key: replace(merged[key], gpu=ordinal[key.pci]) for key in sorted(merged, key=_order)}
         for key in sorted(new.keys() - self.devices.keys(), key=_order):
-            log.info("device=%s gpu=%d model=%s event=seen", _say(key), new[key].gpu, new[key].model)
+            device = new[key]
+            event(log, logging.INFO, "GPU seen", device=_say(key), gpu=device.gpu, model=device.model)
         if new != self.devices:
             self.devices = new
 
@@ -243,7 +245,14 @@ class Collector:
         blocks = [*fresh.values(), vitals]
         layout = self._renderer.layout(self.inventory.devices, [b.series for b in blocks], self.series_max)
         if layout.dropped and not self._dropped:
-            log.warning("series=%d dropped=%d limit=%d", layout.exposed, layout.dropped, self.series_max)
+            event(
+                log,
+                logging.WARNING,
+                "more series than series.max; the dearest are left out",
+                exposed=layout.exposed,
+                dropped=layout.dropped,
+                limit=self.series_max,
+            )
         self._dropped += layout.dropped
         values = [b.values for b in blocks]
         values[-1] = (*vitals.values[:-1], layout.exposed)

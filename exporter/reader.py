@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from exporter import child
+from exporter import worker
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue.extract import Extractor
 from exporter.catalogue.schema import Catalogue
@@ -100,12 +100,12 @@ def main() -> None:
         # Opened at the first poll, so that a backend that cannot start says why in an answer.
         nonlocal reader
         if reader is None:
-            reader = Reader(open_backend(child.spec()), CATALOGUE)
+            reader = Reader(open_backend(worker.spec()), CATALOGUE)
             # What is loaded by now stays: keep the collector from walking it at every poll.
             gc.freeze()
         return reader.poll(request)
 
-    child.serve({"poll": poll}, lambda: reader.worn_out() if reader else None)
+    worker.serve({"poll": poll}, lambda: reader.worn_out() if reader else None)
 
 
 if __name__ == "__main__":

@@ -8,21 +8,22 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from exporter import config as configuration
+from exporter import logs
 from exporter.catalogue import CATALOGUE
 from exporter.child import Child
 from exporter.collect import Collector, PolledSource, Timing
 from exporter.config import Config
 from exporter.host import Clock
+from exporter.logs import event
 from exporter.model import ConfigError, Slot
 from exporter.web import App, Web
 from exporter.windows.feed import Feed
-from exporter.windows.ledger import Ledger
+from exporter.windows.ledger import Keep, Ledger
 from exporter.windows.spool import ReplaySchedule, Spool
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class Service:
             self.notes.append(
                 f"This is a replay of a {kind} capture ({replay[0]}). Nothing here describes this machine."
             )
-        self.ledger = Ledger(config.windows.interval)
+        self.ledger = Ledger(_keep(config))
         self.feed = self._feed(replay is not None)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -67,23 +68,27 @@ class Service:
         else:
             try:
                 folder = self.config.windows.spool_dir
-                path = (
-                    Path(folder)
-                    if folder
-                    else configuration.state_directory(self.config, os.environ) / "spool"
-                )
+                state = configuration.state_directory(self.config, os.environ)
+                path = Path(folder) if folder else state / "spool"
                 path.mkdir(mode=0o711, parents=True, exist_ok=True)
                 spool = Spool(path, self._clock)
             except OSError as e:
                 self.notes.append(
-                    f"No windows are taken in: {e.filename}: {e.strerror}; set windows.spool_dir or state_dir."
+                    f"No windows are taken in: {e.filename}: {e.strerror}; set state_dir or windows.spool_dir"
                 )
                 return None
         reducer = Child("reducer", "exporter.windows.reducer", {})
         self.collector.children.append(reducer)
         self.collector.windows = self._windows
         self.collector.windows_expiry = self.ledger.next_expiry
-        return Feed(self.ledger, spool, reducer, self._clock, self.collector.publish)
+        return Feed(
+            self.ledger,
+            spool,
+            reducer,
+            self._clock,
+            self.collector.publish,
+            lambda: self.config.bottleneck.thresholds,
+        )
 
     def _windows(self, now: float) -> Slot:
         self.ledger.know(self.collector.present())
@@ -122,7 +127,7 @@ class Service:
         serving = asyncio.create_task(server.serve([listener]))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        log.info("event=stopping")
+        event(log, logging.INFO, "stopping")
         server.should_exit = True
         for task in self._tasks:
             task.cancel()
@@ -139,7 +144,7 @@ class Service:
         """A task that ends by an exception is a bug; say so and stop, so that a supervisor starts us anew."""
         self._tasks.remove(task)
         if not task.cancelled() and (error := task.exception()):
-            log.critical("event=task_failed", exc_info=error)
+            log.critical("a task ended by an error, which is a bug; stopping", exc_info=error)
             os.kill(os.getpid(), signal.SIGTERM)
 
     async def reload(self) -> tuple[str, ...]:
@@ -149,20 +154,21 @@ class Service:
         except ConfigError as e:
             self.collector.reload_ok = False
             self.collector.publish()
-            log.error("event=reload ok=false detail=%s", e)
+            event(log, logging.ERROR, "reload refused; the last good configuration stays", detail=e)
             raise
         restart = configuration.restart_required(self.config, loaded.config)
         self.config = configuration.merge_reload(self.config, loaded.config)
         for warning in loaded.warnings:
-            log.warning("event=config detail=%s", warning)
+            event(log, logging.WARNING, warning)
         collector = self.collector
         collector.timing = _timing(self.config)
         collector.series_max = self.config.series.max
         collector.expected = self.config.devices.expected
+        self.ledger.configure(_keep(self.config))
         collector.reload_ok, collector.reload_at = True, self._clock.now()
-        _log_level(self.config)
+        logs.set_level(self.config.log.level)
         collector.publish()
-        log.info("event=reload ok=true restart_required=%s", ",".join(restart) or "none")
+        event(log, logging.INFO, "reloaded", restart_required=",".join(restart) or "none")
         return restart
 
     async def _reload_by_signal(self) -> None:
@@ -187,20 +193,20 @@ class Service:
         try:
             return Path(path).read_text(encoding="utf-8").strip() or None
         except (OSError, UnicodeDecodeError) as e:
-            log.error("event=token file=%s detail=%s", path, e)
+            event(log, logging.ERROR, "no token can be read; POST is for this host only", file=path, detail=e)
             return None
 
     async def _announce(self, listener: socket.socket) -> None:
         """Say once where we serve and what we see."""
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        log.info("event=serving url=http://%s:%d/", shown, port)
+        event(log, logging.INFO, "serving", url=f"http://{shown}:{port}/")
         await self.collector.first.wait()
         current = self.collector.current
         found = len(current.snapshot.devices) if current else 0
-        log.info("event=ready devices=%d", found)
+        event(log, logging.INFO, "ready", devices=found)
         for note in self._all_notes():
-            log.warning("event=note detail=%s", note)
+            event(log, logging.WARNING, note)
 
     async def _measure(self) -> None:
         """What the daemon and its children cost, now and then."""
@@ -241,6 +247,11 @@ def _polled(name: str, backend: str, root: str, spec: Mapping[str, Any]) -> Poll
     return PolledSource(name, backend, root, Child("reader", "exporter.reader", spec))
 
 
+def _keep(config: Config) -> Keep:
+    kernels = config.kernels
+    return Keep(config.windows.gauge_max_age, kernels.top, kernels.top_many_devices, kernels.forget_after)
+
+
 def _timing(config: Config) -> Timing:
     poll = config.poll
     return Timing(poll.interval, poll.deadline, poll.max_age)
@@ -266,16 +277,9 @@ def bind(config: Config) -> socket.socket:
     return listener
 
 
-def _log_level(config: Config) -> None:
-    logging.getLogger("exporter").setLevel(config.log.level.upper())
-
-
 def serve(config: Config, load: Callable[[], configuration.Loaded]) -> None:
     """Run the daemon until it is told to stop; ConfigError where it cannot start."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="time=%(asctime)s level=%(levelname)s %(message)s"
-    )
-    _log_level(config)
+    logs.setup(config.log.level, config.log.format)
     listener = bind(config)
     service = Service(config, load)
     asyncio.run(service.run(listener))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from exporter.child import Ending, Finished, run_once
+from exporter.command import Ending, Finished, run_once
 from exporter.formats import amd_smi, rocm_smi
 from exporter.formats.smi_json import Entry, Record, Socket, last_line, merge, why_nothing
 from exporter.host import Clock

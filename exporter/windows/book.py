@@ -85,7 +85,7 @@ class Book:
     def count_window(self, mode: str, outcome: WindowOutcome) -> None:
         self._grow("amdgpu_windows_total", 1, mode, outcome.value)
 
-    def add(self, mode: str, result: WindowResult, at: float, kernel_limit: int) -> None:
+    def add(self, mode: str, result: WindowResult, at: float, kernel_limit: int, unseen_s: float) -> None:
         """Take in what one window says of this GPU."""
         observed = result.span_ns if result.span_ns is not None else result.counter_observed_ns
         self._grow("amdgpu_window_observed_seconds_total", observed, mode)
@@ -93,7 +93,7 @@ class Book:
         # A counter pass runs kernels one by one: its times are no times of the application.
         if mode != "counters":
             self._add_trace(result)
-            medians = self.kernels.add(result.kernel_stats, at, kernel_limit)
+            medians = self.kernels.add(result.kernel_stats, at, kernel_limit, unseen_s)
             self._show("trace", at, {**trace_gauges(mode, result), **_median_gauges(medians)})
         if has_counters(result):
             self._add_counters(result)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
 from exporter.child import Child
 from exporter.host import Clock
+from exporter.logs import event
 from exporter.model import FormatError, SourceError, Window, WindowOutcome
 from exporter.windows import wire
+from exporter.windows.bottleneck import Thresholds
 from exporter.windows.ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -37,16 +40,26 @@ class Spool(Protocol):
 
 
 class Feed:
-    """Looks for finished windows for ever. ``added`` is called after each one, to publish."""
+    """Looks for finished windows for ever.
+
+    ``added`` is called after each one, to publish; ``limits`` gives the thresholds in force.
+    """
 
     def __init__(
-        self, ledger: Ledger, spool: Spool, reducer: Child, clock: Clock, added: Callable[[], None]
+        self,
+        ledger: Ledger,
+        spool: Spool,
+        reducer: Child,
+        clock: Clock,
+        added: Callable[[], None],
+        limits: Callable[[], Thresholds],
     ) -> None:
         self._ledger = ledger
         self._spool = spool
         self._reducer = reducer
         self._clock = clock
         self._added = added
+        self._limits = limits
 
     async def run(self) -> None:
         started = idle_since = self._clock.monotonic()
@@ -65,7 +78,8 @@ class Feed:
         """One folder: reduce it, add it, and clear it away."""
         now = self._clock.now
         try:
-            answer = await self._reducer.request({"op": "reduce", "path": str(path)}, DEADLINE_S)
+            request = {"op": "reduce", "path": str(path), "limits": asdict(self._limits())}
+            answer = await self._reducer.request(request, DEADLINE_S)
             window, sources, results = wire.decode(answer)
             self._ledger.add(window, sources, results, WindowOutcome(answer["outcome"]), now())
         except SourceError as e:
@@ -78,6 +92,6 @@ class Feed:
 
     def _fail(self, path: Path, outcome: WindowOutcome, detail: str) -> None:
         """Count a window that gave nothing, and keep its files where someone can look at them."""
-        log.warning("window=%s event=quarantined outcome=%s detail=%s", path, outcome, detail)
+        event(log, logging.WARNING, "window set aside", window=path, outcome=outcome, detail=detail)
         self._ledger.add(Window(path.name, "unknown", "other"), (), (), outcome, self._clock.now())
         self._spool.quarantine(path, detail)

@@ -86,16 +86,19 @@ class KernelSet:
         self._retired: dict[str, Total] = {}
         self._floor = Total()
 
-    def add(self, stats: Iterable[KernelStat], at: float, limit: int) -> dict[str, int]:
+    def add(
+        self, stats: Iterable[KernelStat], at: float, limit: int, unseen_s: float = UNSEEN_S
+    ) -> dict[str, int]:
         """Take in one window; the medians (ns) of its named kernels.
 
         A kernel gets a series when it is among the heaviest of its window and one of ``limit`` is free.
         """
-        self.expire(at)
+        self.expire(at, unseen_s)
         medians: dict[str, int] = {}
         window = merge(stats)
         # The heaviest first, so that free places go to them; names break ties the same way every time.
-        for name, kernel in sorted(window.items(), key=lambda item: (-item[1].ns, item[0])):
+        heaviest = sorted(window.items(), key=lambda item: (-item[1].ns, item[0]))
+        for name, kernel in heaviest:
             total = self.named.get(name)
             if total is None and len(self.named) < limit:
                 total = self.named[name] = self._revived(name)
@@ -109,18 +112,18 @@ class KernelSet:
                 medians[name] = kernel.p50_ns
         return medians
 
-    def expire(self, now: float) -> None:
-        """Take the series from kernels not seen for UNSEEN_S; what they did so far is not added anywhere."""
-        for name in [n for n, total in self.named.items() if total.seen + UNSEEN_S <= now]:
+    def expire(self, now: float, unseen_s: float = UNSEEN_S) -> None:
+        """Take the series from kernels unseen that long; what they did so far is not added anywhere."""
+        for name in [n for n, total in self.named.items() if total.seen + unseen_s <= now]:
             self._retired[name] = self.named.pop(name)
             self.examples.pop(name, None)
         while len(self._retired) > _RETIRED_MAX:
             lost = self._retired.pop(next(iter(self._retired)))
             self._floor = Total(max(self._floor.ns, lost.ns), max(self._floor.calls, lost.calls))
 
-    def expiries(self) -> Iterator[float]:
+    def expiries(self, unseen_s: float = UNSEEN_S) -> Iterator[float]:
         """When each named kernel would lose its series."""
-        return (total.seen + UNSEEN_S for total in self.named.values())
+        return (total.seen + unseen_s for total in self.named.values())
 
     def _revived(self, name: str) -> Total:
         # Totals too old to be kept one by one are remembered by their maximum: starting there is never lower.

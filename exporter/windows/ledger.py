@@ -6,6 +6,7 @@ Knows no clock and no file: time is handed in. No counter ever falls while the p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 
 from exporter.catalogue import CATALOGUE
@@ -25,20 +26,28 @@ from exporter.model import (
     WindowResult,
 )
 from exporter.windows.book import FOREIGN, MODES, Book, faults
-from exporter.windows.kernels import short
+from exporter.windows.kernels import UNSEEN_S, short
 
 SOURCE = "windows"
-_HOLD_LEAST_S = 900.0
 _MANY_DEVICES = 16
-_KERNELS_FEW, _KERNELS_MANY = 10, 5
 _REASONS_MAX = 20
 
 
-class Ledger:
-    """Adds windows up. ``interval_s`` is how often a GPU gets a window; it decides how long gauges live."""
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How long and how much is kept: gauges of the last window, kernels with a series, kernels unseen."""
 
-    def __init__(self, interval_s: float = 300.0) -> None:
-        self.hold_s = max(3 * interval_s, _HOLD_LEAST_S)
+    hold_s: float = 900.0
+    kernels: int = 10
+    kernels_many_devices: int = 5
+    unseen_s: float = UNSEEN_S
+
+
+class Ledger:
+    """Adds windows up."""
+
+    def __init__(self, keep: Keep | None = None) -> None:
+        self._keep = keep or Keep()
         self._books: dict[DeviceId, Book] = {}
         self._known: dict[DeviceId, None] = {}
         self._unmapped = {(mode, o.value): 0 for mode in MODES for o in WindowOutcome}
@@ -53,6 +62,11 @@ class Ledger:
     def ready(self) -> bool:
         """Whether any GPU was ever known; before that, no window can be given to one."""
         return bool(self._books)
+
+    def configure(self, keep: Keep) -> None:
+        """Take other limits from now on; totals stay."""
+        self._keep = keep
+        self._stale()
 
     def know(self, devices: Iterable[Device]) -> None:
         """Say which GPUs there are now: each has its counters at once, one that left has no series.
@@ -101,9 +115,10 @@ class Ledger:
         if len(mine) < len(results) or not devices:
             key = mode, outcome.value
             self._unmapped[key] = self._unmapped.get(key, 0) + 1
-        limit = _KERNELS_FEW if len(self._known) <= _MANY_DEVICES else _KERNELS_MANY
+        keep = self._keep
+        limit = keep.kernels if len(self._known) <= _MANY_DEVICES else keep.kernels_many_devices
         for device, result in mine:
-            self._books[device].add(mode, result, at, limit)
+            self._books[device].add(mode, result, at, limit, keep.unseen_s)
 
     def slot(self, now: float, sampling_state: str = "off") -> Slot:
         """Everything that stands now. The ``series`` tuple is the same object while the set stays."""
@@ -127,8 +142,8 @@ class Ledger:
     def _expiries(self) -> Iterable[float]:
         for device in self._known:
             book = self._books[device]
-            yield from (shown.at + self.hold_s for shown in book.shown.values())
-            yield from book.kernels.expiries()
+            yield from (shown.at + self._keep.hold_s for shown in book.shown.values())
+            yield from book.kernels.expiries(self._keep.unseen_s)
 
     def _skip(self, reason: str, rows: int) -> None:
         known = reason in self._skipped or len(self._skipped) < _REASONS_MAX
@@ -149,8 +164,8 @@ class Ledger:
             found[Series("amdgpu_window_rows_skipped_total", None, (reason,))] = n
         for device in self._known:
             book = self._books[device]
-            book.kernels.expire(now)
-            for (metric, labels), value in book.read(now, self.hold_s):
+            book.kernels.expire(now, self._keep.unseen_s)
+            for (metric, labels), value in book.read(now, self._keep.hold_s):
                 if _plausible(metric, value):
                     found[Series(metric, device, labels)] = value
                 else:

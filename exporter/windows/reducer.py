@@ -11,18 +11,19 @@ import resource
 import sys
 from pathlib import Path
 
-from exporter import child
+from exporter import worker
 from exporter.model import FormatError, Reason, SourceError
 from exporter.windows import intake, wire
+from exporter.windows.bottleneck import Thresholds
 
 MEMORY_BYTES = 1 << 30
 _NICE = 10
 
 
 def main() -> None:
-    settings = child.spec()
+    settings = worker.spec()
     confine(int(settings.get("memory_bytes", MEMORY_BYTES)))
-    child.serve({"reduce": reduce})
+    worker.serve({"reduce": reduce})
 
 
 def confine(memory_bytes: int) -> None:
@@ -41,7 +42,7 @@ def reduce(request: wire.Message) -> wire.Message:
     if not path.exists():
         raise SourceError(Reason.GONE, f"{path}: no longer there")
     try:
-        analysis = intake.load([path])
+        analysis = intake.load([path], Thresholds(**request.get("limits", {})))
     except FormatError as e:
         raise SourceError(Reason.MALFORMED, str(e)) from None
     except PermissionError as e:

@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from exporter import child
+from exporter import worker
 
 
 def act(request: dict) -> dict:
@@ -25,8 +25,8 @@ def act(request: dict) -> dict:
         os.write(1, b'{"ok": true, "pid": 1}\n')
     if mood == "flood":
         os.write(2, b"the same line\n" * 50_000)
-    return {"pid": os.getpid(), "settings": child.spec()}
+    return {"pid": os.getpid(), "settings": worker.spec()}
 
 
 if __name__ == "__main__":
-    child.serve({"act": act})
+    worker.serve({"act": act})

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporter.child import Ending, Finished, run_once
+from exporter.command import Ending, Finished, run_once
 
 ENV = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
 
@@ -104,7 +104,7 @@ def test_no_core_file_is_written() -> None:
 
 def test_the_command_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     script = (
-        "from exporter.child import run_once\n"
+        "from exporter.command import run_once\n"
         f"run_once(['/bin/sh', '-c', 'echo $$ > {tmp_path}/pid; exec sleep 60'], 60, 1000, {ENV!r})\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).resolve().parents[2])
