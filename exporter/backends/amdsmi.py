@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 
-from exporter.backends.amdsmi_identity import Gpu, enumerate_gpus
+from exporter.backends.amdsmi_identity import Gpu, enumerate_gpus, with_new_handles
 from exporter.backends.amdsmi_module import Library, load
 from exporter.backends.amdsmi_socket import GROUPS, Cadence, SocketReader
 from exporter.host import Clock, Root
@@ -63,6 +63,8 @@ class AmdsmiBackend:
         self._refused: SourceError | None = None
         self._retry_at = 0.0
         self._gpus: list[Gpu] | None = None  # None: not initialised
+        self._known: list[Gpu] = []  # the latest there were; their handles may be dead
+        self._identify_at = 0.0
         self._readers: dict[str, SocketReader] = {}
         self._generation: str | None = None
         self._silent: frozenset[str] = frozenset()
@@ -111,7 +113,7 @@ class AmdsmiBackend:
         start = self._first if self._first < len(gpus) else 0
         self._first = 0
         for gpu in gpus[start:] + gpus[:start]:
-            if self._asleep(gpu):
+            if self._asleep(gpu.pci):
                 pairs[gpu.pci] = [(d, dict.fromkeys(GROUPS, Reason.SUSPENDED)) for d in gpu.devices]
                 continue
             if not self._first and clock() >= late:
@@ -124,22 +126,48 @@ class AmdsmiBackend:
         return [pair for gpu in gpus for pair in pairs[gpu.pci]], frozenset(silent)
 
     def _opened(self, library: Library) -> list[Gpu]:
-        if self._gpus is not None and all(gpu.whole for gpu in self._gpus):
-            return self._gpus
+        gpus = self._gpus
+        if gpus is not None and all(gpu.whole or self._asleep(gpu.pci) for gpu in gpus):
+            return gpus
+        if gpus is None:
+            if self._sleeper() is not None and self._known and all(self._asleep(g.pci) for g in self._known):
+                return self._known
+            self._initialise(library)
+        now = self._clock.monotonic()
+        self._gpus = None if now >= self._identify_at else with_new_handles(library, self._known)
         if self._gpus is None:
-            self._generation = self._sysfs.text(_GENERATION)
-            flag = library.constant("AmdSmiInitFlags", "INIT_AMD_GPUS")
-            library.demand("init", *(() if flag is None else (flag,)))
-            self._gpus = []
-        self._gpus = enumerate_gpus(
-            library, self._sysfs, show_integrated=self._show_integrated, serials=self._serials
-        )
+            try:
+                self._gpus = enumerate_gpus(
+                    library, self._sysfs, show_integrated=self._show_integrated, serials=self._serials
+                )
+            except SourceError:
+                self._close(library)
+                raise
+            self._identify_at = now + self._cadence.slow_s
+        self._known = self._gpus
         return self._gpus
+
+    def _initialise(self, library: Library) -> None:
+        """Initialise the library, which opens every GPU and so wakes those that sleep."""
+        if (pci := self._sleeper()) is not None:
+            raise SourceError(
+                Reason.SUSPENDED,
+                f"{pci} sleeps, and the library wakes every GPU when it starts; backend sysfs lets it sleep",
+            )
+        self._generation = self._sysfs.text(_GENERATION)
+        flag = library.constant("AmdSmiInitFlags", "INIT_AMD_GPUS")
+        library.demand("init", *(() if flag is None else (flag,)))
+        self._gpus = []
+
+    def _sleeper(self) -> str | None:
+        """An AMD GPU that sleeps, known to the library or not."""
+        return next((n for n in self._sysfs.listdir("bus/pci/drivers/amdgpu") if self._asleep(n)), None)
 
     def _renew(self, library: Library) -> None:
         """Drop everything that was learnt from handles that may be dead."""
         self._close(library)
         self._readers.clear()
+        self._identify_at = 0.0
 
     def _close(self, library: Library) -> None:
         library.call("shut_down")
@@ -162,7 +190,7 @@ class AmdsmiBackend:
             (target for target in self._process.link_targets("fd") if target.startswith(self._devices)), None
         )
 
-    def _asleep(self, gpu: Gpu) -> bool:
+    def _asleep(self, pci: str) -> bool:
         # Any call about a sleeping GPU wakes it, for seconds and many watts; this one does not.
-        status = self._sysfs.text(f"bus/pci/devices/{gpu.pci}/power/runtime_status")
+        status = self._sysfs.text(f"bus/pci/devices/{pci}/power/runtime_status")
         return status in ("suspended", "suspending")

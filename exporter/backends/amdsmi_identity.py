@@ -9,7 +9,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from exporter.backends.amdsmi_groups import U32, U64, member
@@ -29,11 +29,16 @@ _TEXT_MAX = 128
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One socket. ``handle`` is that of its first partition; ``whole`` False asks to look again."""
+    """One socket.
+
+    ``handle`` is that of its first partition; ``addresses`` are what the library calls its partitions;
+    ``whole`` False asks to look again.
+    """
 
     pci: str
     handle: Any
     devices: tuple[Device, ...]
+    addresses: tuple[str, ...]
     whole: bool
 
 
@@ -43,6 +48,7 @@ class _Named:
 
     index: int
     handle: Any
+    said: str
     pci: str
     partition: int | None
     answers: dict[str, Raw]
@@ -99,11 +105,30 @@ def enumerate_gpus(library: Library, sysfs: Root, *, show_integrated: bool, seri
             members[0].pci,
             members[0].handle,
             tuple(_device(gpu, members, n, renders, serials) for n in members),
+            tuple(n.said for n in members),
             not lost
             and not any(isinstance(a, Reason) and a in _PASSING for n in members for a in n.answers.values()),
         )
         for gpu, members in enumerate(groups)
     ]
+
+
+def with_new_handles(library: Library, gpus: list[Gpu]) -> list[Gpu] | None:
+    """The same GPUs with the handles of a new initialisation; None where the library lists others now."""
+    handles = library.call("get_processor_handles")
+    count = len(handles) if isinstance(handles, list | tuple) else 0
+    if not gpus or count != sum(len(gpu.devices) for gpu in gpus) or not all(gpu.whole for gpu in gpus):
+        return None
+    out = []
+    for gpu in gpus:
+        at = [d.indices["amdsmi"] for d in gpu.devices]
+        if max(at) >= count:
+            return None
+        addresses = tuple(library.call("get_gpu_device_bdf", handles[i]) for i in at)
+        if addresses != gpu.addresses:
+            return None
+        out.append(replace(gpu, handle=handles[at[0]]))
+    return out
 
 
 def _name(library: Library, index: int, handle: Any, there: set[str]) -> _Named | None:
@@ -116,7 +141,9 @@ def _name(library: Library, index: int, handle: Any, there: set[str]) -> _Named 
     if there and pci.rpartition(".")[0] not in there:
         log.warning("gpu=%d event=unidentified detail=no PCI device %s here", index, pci)
         return None
-    return _Named(index, handle, pci, None, {name: library.call(name, handle) for name in _ASKED})
+    return _Named(
+        index, handle, str(answer), pci, None, {name: library.call(name, handle) for name in _ASKED}
+    )
 
 
 def _order(members: list[_Named]) -> list[_Named]:

@@ -175,14 +175,14 @@ def _answers(driver: Driver) -> dict[str, Any]:
         except module.AmdSmiException:
             continue
     module.amdsmi_shut_down()
-    driver.backend._gpus = None  # its handles died with that shut-down
+    driver.backend._gpus, driver.backend._identify_at = None, 0.0  # its handles died with that shut-down
     return found
 
 
 def _sound(driver: Driver, zeros: set[Series] | None) -> dict[Series, Value]:
     """Poll anew; every value is finite, and no 0 stands where none was measured (None: 0 was given)."""
     driver.backend._readers.clear()
-    driver.backend._gpus = None
+    driver.backend._gpus, driver.backend._identify_at = None, 0.0
     r = driver.poll()
     for s, v in r.items():
         assert isinstance(v, float | int)
@@ -220,7 +220,7 @@ def test_a_wrong_type_at_any_leaf_costs_that_reading_only(
                     assert len(changed) <= 2, (name, path, junk, changed)
     driver.control.mutate = None
     driver.backend._readers.clear()
-    driver.backend._gpus = None
+    driver.backend._gpus, driver.backend._identify_at = None, 0.0
     assert driver.poll() == good
     assert cases > 300
 
@@ -360,7 +360,7 @@ def test_a_gpu_that_vanishes_between_any_two_calls_of_a_poll_costs_no_other_gpu(
             assert of(r, SECOND) == of(good, SECOND)
         left = 0
         driver.control.gone, driver.control.unloaded = [], False
-        driver.backend._gpus = None
+        driver.backend._gpus, driver.backend._identify_at = None, 0.0
         assert driver.poll() == good
 
 
@@ -392,6 +392,21 @@ def test_a_driver_that_is_unloaded_is_one_reason_until_it_is_back(
         assert "lsmod" in str(error)
     driver.control.unloaded = False
     assert driver.poll() == good
+
+
+def test_a_library_that_cannot_list_its_gpus_is_shut_down_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    driver = Driver(monkeypatch, tmp_path)
+    driver.backend._loaded()
+    driver.control.raises = {"get_processor_handles": "BUSY"}
+    for n in range(1, 4):
+        error = driver.fails()
+        assert error.reason is Reason.BUSY
+        assert "amdsmi_get_processor_handles failed with BUSY" in str(error)
+        assert (driver.control.calls["init"], driver.control.calls["shut_down"]) == (n, n)
+    driver.control.raises = {}
+    assert value(driver.poll(), "power_watts", pci=FIRST) == 512
 
 
 def test_a_change_of_partition_mode_makes_new_handles(
@@ -462,7 +477,7 @@ def test_no_device_stays_open_between_polls(
     good = driver.poll()
     assert driver.control.calls["init"] == 1
     driver.control.hold = str(dev / device)
-    driver.backend._gpus = None
+    driver.backend._gpus, driver.backend._identify_at = None, 0.0
     for n in range(3):
         assert driver.poll() == good
         assert _open_below(dev) == []
@@ -485,7 +500,7 @@ def test_a_device_that_shutting_down_does_not_close_asks_for_a_new_process(
     driver = Driver(monkeypatch, tmp_path, dev=str(dev))
     good = driver.poll()
     driver.control.hold_for_ever = str(dev / "kfd")
-    driver.backend._gpus = None
+    driver.backend._gpus, driver.backend._identify_at = None, 0.0
     assert driver.poll() == good
     assert driver.backend.spent is not None
     assert f"{dev}/kfd" in driver.backend.spent

@@ -179,6 +179,52 @@ def test_a_sleeping_gpu_is_left_asleep(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert {g.reason for g in driver.gaps} == {Reason.SUSPENDED}
 
 
+def test_a_sleeping_gpu_is_not_woken_by_starting_the_library(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def state(pci: str, status: str) -> None:
+        put(tmp_path / f"bus/pci/devices/{pci}/power/runtime_status", status)
+
+    for pci in ("0000:09:00.0", "0000:0a:00.0"):
+        put(tmp_path / f"bus/pci/drivers/amdgpu/{pci}", "")
+        state(pci, "suspended")
+    driver = Driver(monkeypatch, tmp_path, node="rx7800xt:2")
+    error = driver.fails()
+    assert error.reason is Reason.SUSPENDED
+    assert "0000:09:00.0 sleeps" in str(error)
+    assert "init" not in driver.control.calls
+    state("0000:09:00.0", "active")
+    assert driver.fails().reason is Reason.SUSPENDED
+    state("0000:0a:00.0", "active")
+    assert driver.poll()
+    # A library that cannot stay initialised: once all sleep they are left alone, and listed.
+    driver.backend._close(driver.backend._library)
+    state("0000:09:00.0", "suspended")
+    state("0000:0a:00.0", "suspended")
+    before = dict(driver.control.calls)
+    assert driver.poll() == {}
+    assert driver.control.calls == before
+    assert [d.id.pci for d in driver.devices] == ["0000:09:00.0", "0000:0a:00.0"]
+    assert {g.reason for g in driver.gaps} == {Reason.SUSPENDED}
+
+
+def test_a_library_that_is_started_at_every_poll_is_not_asked_who_the_gpus_are_at_every_poll(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    put(tmp_path / "dev/kfd", "")
+    driver = Driver(monkeypatch, tmp_path, node="mi300x-cpx:2", dev=str(tmp_path / "dev"))
+    driver.backend._loaded()
+    driver.control.hold = str(tmp_path / "dev/kfd")
+    good = driver.poll()
+    for _ in range(10):
+        assert driver.poll() == good
+    assert driver.control.calls["init"] == 11
+    assert driver.control.calls["get_gpu_asic_info"] == 16
+    driver.clock.at += 60
+    driver.poll()
+    assert driver.control.calls["get_gpu_asic_info"] == 32
+
+
 def test_an_address_that_no_pci_device_has_is_not_believed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
