@@ -27,7 +27,7 @@ def test_a_stale_page_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(generate, "REPO", tmp_path)
     assert generate.stale() == list(generate.generated())
     for path, text in generate.generated().items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     assert generate.stale() == []
     (tmp_path / "docs" / "CONFIG.md").write_text("old")

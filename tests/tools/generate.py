@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from alerts import build as alert_build
+from alerts import compat
 from exporter.catalogue import CATALOGUE, docs
 from exporter.config import docs as config_docs
 
@@ -22,6 +24,8 @@ def generated() -> dict[Path, str]:
     return {
         Path("docs/METRICS.md"): docs.markdown(CATALOGUE),
         Path("docs/CONFIG.md"): config_docs.markdown(),
+        Path("docs/COMPATIBILITY.md"): compat.page(),
+        **{Path("alerts") / path: text for path, text in alert_build.generated().items()},
     }
 
 
@@ -39,7 +43,7 @@ def main() -> int:
         if check:
             print(f"{path} is not what is generated now: run make generate", file=sys.stderr)
         else:
-            (REPO / path).parent.mkdir(exist_ok=True)
+            (REPO / path).parent.mkdir(parents=True, exist_ok=True)
             (REPO / path).write_text(generated()[path])
             print(f"wrote {path}")
     demo = subprocess.run([sys.executable, DEMO, *(["--check"] if check else [])], check=False)
