@@ -132,6 +132,7 @@ class Child:
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
             limit=ANSWER_LIMIT,
+            env=_environment(),
         )
         self.starts += 1
         self._tasks = [
@@ -199,6 +200,13 @@ class Child:
     def _signal(process: asyncio.subprocess.Process, sign: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, sign)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with this very package first on the path: the child is of the same code, installed or not."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{home}{os.pathsep}{path}" if path else home}
 
 
 def _exit_text(code: int | None) -> str:

@@ -41,7 +41,7 @@ def _root(
 def serve(
     config: Annotated[Path | None, typer.Option(help="Configuration file (YAML).")] = None,
     listen: Annotated[str | None, typer.Option(help="ADDRESS:PORT to serve on [127.0.0.1:9408].")] = None,
-    backend: Annotated[str | None, typer.Option(help="auto, sysfs or replay [auto].")] = None,
+    backend: Annotated[str | None, typer.Option(help="auto, amdsmi, sysfs, smi_cli or replay.")] = None,
     capture: Annotated[str | None, typer.Option(help="Capture folder for --backend replay.")] = None,
     sysfs: _Sysfs = None,
     procfs: _Procfs = None,

@@ -76,8 +76,11 @@ class Published:
 class PolledSource:
     """One source: its child, its latest slot, its failures."""
 
-    def __init__(self, name: str, backend: str, root: str, child: Child) -> None:
+    def __init__(
+        self, name: str, backend: str, root: str, child: Child, deadline_s: float | None = None
+    ) -> None:
         self.name = name
+        self.deadline_s = deadline_s  # its own, where the common one does not fit
         self.backend = backend
         self.root = root
         self.child = child
@@ -223,7 +226,7 @@ class Collector:
         source.child.on_death = lambda detail: self._died(source, detail)
         due = loop.time()
         while True:
-            await source.poll(self.timing.deadline_s, self._clock)
+            await source.poll(source.deadline_s or self.timing.deadline_s, self._clock)
             self.publish()
             due += self.timing.interval_s
             if due < loop.time():

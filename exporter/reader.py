@@ -59,8 +59,9 @@ class Reader:
 def open_backend(spec: dict[str, Any]) -> Backend:
     """The backend that ``spec`` names.
 
-    Keys: ``backend``; ``sysfs``, ``procfs`` for sysfs; ``capture`` for replay, ``epoch`` its start. For
-    amdsmi ``sysfs``, and if wanted ``dev``, ``budget_s``, ``violations_s`` (0: never), ``skip`` (groups).
+    Keys: ``backend``; ``sysfs``, ``procfs`` for sysfs; ``capture`` for replay. For amdsmi ``sysfs``, and if
+    wanted ``dev``, ``budget_s``, ``violations_s`` (0: never), ``skip`` (groups). For smi_cli ``sysfs``,
+    ``deadline``, and ``tool`` or null.
     """
     name = spec["backend"]
     if name == "sysfs":
@@ -84,6 +85,10 @@ def open_backend(spec: dict[str, Any]) -> Backend:
             cadence=Cadence(violations_s=spec.get("violations_s", 0.0), skip=frozenset(spec.get("skip", ()))),
             budget_s=spec.get("budget_s", math.inf),
         )
+    if name == "smi_cli":
+        from exporter.backends.smi_cli import SmiCliBackend
+
+        return SmiCliBackend(spec.get("tool"), sysfs=Root(spec["sysfs"]), deadline_s=spec["deadline"])
     if name == "replay":
         from exporter.backends.replay import open_capture
         from exporter.backends.sysfs import SysfsBackend

@@ -8,15 +8,15 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from exporter import config as configuration
-from exporter import logs
+from exporter import logs, sources
 from exporter.catalogue import CATALOGUE
 from exporter.child import Child
-from exporter.collect import Collector, PolledSource, Timing
+from exporter.collect import Collector, Timing
 from exporter.config import Config
 from exporter.host import Clock
 from exporter.logs import event
@@ -29,6 +29,7 @@ from exporter.windows.spool import ReplaySchedule, Spool
 log = logging.getLogger(__name__)
 
 _COST_EVERY_S = 15.0
+_NO_WINDOWS = "No windows are taken in"
 
 
 class Service:
@@ -39,12 +40,12 @@ class Service:
         self._load = load
         self._clock = Clock()
         self.notes: list[str] = []
-        self.source, replay = _source(config, self._clock)
+        polled, replay = sources.build(config)
         self.collector = Collector(
             CATALOGUE,
             self._clock,
             _timing(config),
-            [self.source],
+            polled,
             series_max=config.series.max,
             expected=config.devices.expected,
             replay=replay,
@@ -55,40 +56,52 @@ class Service:
                 f"This is a replay of a {kind} capture ({replay[0]}). Nothing here describes this machine."
             )
         self.ledger = Ledger(_keep(config))
-        self.feed = self._feed(replay is not None)
+        self._replayed = replay is not None
+        self._reducer = Child("reducer", "exporter.windows.reducer", {})
+        self._feeding: asyncio.Task[None] | None = None
+        self._fed_from: object = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _feed(self, replayed: bool) -> Feed | None:
-        """What brings windows in: the capture's schedule, the spool folder, or nothing."""
-        if self.config.windows.preset == "off":
-            return None
-        spool: Spool | ReplaySchedule
-        if replayed:
-            spool = ReplaySchedule(Path(self.source.root), self._clock)
-        else:
-            try:
-                folder = self.config.windows.spool_dir
-                state = configuration.state_directory(self.config, os.environ)
-                path = Path(folder) if folder else state / "spool"
-                path.mkdir(mode=0o711, parents=True, exist_ok=True)
-                spool = Spool(path, self._clock)
-            except OSError as e:
-                self.notes.append(
-                    f"No windows are taken in: {e.filename}: {e.strerror}; set state_dir or windows.spool_dir"
-                )
-                return None
-        reducer = Child("reducer", "exporter.windows.reducer", {})
-        self.collector.children.append(reducer)
-        self.collector.windows = self._windows
-        self.collector.windows_expiry = self.ledger.next_expiry
-        return Feed(
+    def _feed(self) -> None:
+        """Take windows from where the configuration says: a capture, a spool folder, or nowhere."""
+        windows, collector = self.config.windows, self.collector
+        if self._fed_from == (wanted := (windows.preset, windows.spool_dir)):
+            return
+        self._fed_from = wanted
+        if self._feeding:
+            self._feeding.cancel()
+            self._feeding = None
+        collector.children = [s.child for s in collector.sources]
+        collector.windows, collector.windows_expiry = _nothing, _never
+        self.notes = [note for note in self.notes if not note.startswith(_NO_WINDOWS)]
+        try:
+            spool = self._spool() if windows.preset != "off" else None
+        except OSError as e:
+            self.notes.append(
+                f"{_NO_WINDOWS}: {e.filename}: {e.strerror}; set state_dir or windows.spool_dir"
+            )
+            return
+        if spool is None:
+            return
+        collector.children.append(self._reducer)
+        collector.windows, collector.windows_expiry = self._windows, self.ledger.next_expiry
+        feed = Feed(
             self.ledger,
             spool,
-            reducer,
+            self._reducer,
             self._clock,
-            self.collector.publish,
+            collector.publish,
             lambda: self.config.bottleneck.thresholds,
         )
+        self._feeding = self._spawn(feed.run())
+
+    def _spool(self) -> Spool | ReplaySchedule:
+        if self._replayed:
+            return ReplaySchedule(Path(self.collector.sources[0].root), self._clock)
+        folder = self.config.windows.spool_dir
+        path = Path(folder) if folder else configuration.state_directory(self.config, os.environ) / "spool"
+        path.mkdir(mode=0o711, parents=True, exist_ok=True)
+        return Spool(path, self._clock)
 
     def _windows(self, now: float) -> Slot:
         self.ledger.know(self.collector.present())
@@ -103,9 +116,9 @@ class Service:
         for sign in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(sign, stop.set)
         loop.add_signal_handler(signal.SIGHUP, lambda: self._spawn(self._reload_by_signal()))
-        self._spawn(self.collector.run(self.source))
-        if self.feed:
-            self._spawn(self.feed.run())
+        for source in self.collector.sources:
+            self._spawn(self.collector.run(source))
+        self._feed()
         self._spawn(self._measure())
         self._spawn(self._announce(listener))
         server = uvicorn.Server(
@@ -131,14 +144,15 @@ class Service:
         server.should_exit = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*(child.stop() for child in self.collector.children))
+        await asyncio.gather(*(child.stop() for child in (*self.collector.children, self._reducer)))
         stopping.cancel()
         await serving
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.append(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A task that ends by an exception is a bug; say so and stop, so that a supervisor starts us anew."""
@@ -165,6 +179,7 @@ class Service:
         collector.series_max = self.config.series.max
         collector.expected = self.config.devices.expected
         self.ledger.configure(_keep(self.config))
+        self._feed()
         collector.reload_ok, collector.reload_at = True, self._clock.now()
         logs.set_level(self.config.log.level)
         collector.publish()
@@ -181,10 +196,13 @@ class Service:
         return create(self.collector, self.reload, self._token, self._all_notes)
 
     def _all_notes(self) -> list[str]:
-        current = self.collector.current
-        none = current is not None and not current.snapshot.devices and not self.notes
-        extra = ["No AMD GPU is visible here; serving amdgpu_devices 0 until one appears."] if none else []
-        return [*self.notes, *extra]
+        found = self.collector.sources
+        if not any(s.outcome and s.outcome.ok for s in found):
+            down = "; ".join(f"{s.name}: {s.outcome.detail}" for s in found if s.outcome)
+            return [*self.notes, f"No source can be read. {down}"] if down else self.notes
+        if not self.collector.inventory.devices:
+            return [*self.notes, "No AMD GPU is visible here; serving amdgpu_devices 0 until one appears."]
+        return self.notes
 
     def _token(self) -> str | None:
         path = self.config.web.token_file
@@ -225,26 +243,12 @@ class Service:
             await asyncio.sleep(_COST_EVERY_S)
 
 
-def _source(config: Config, clock: Clock) -> tuple[PolledSource, tuple[str, bool] | None]:
-    """The one polled source of now: the kernel's files, or a capture of them."""
-    if config.backend == "replay":
-        from exporter.backends.replay import demo_path, describe
-
-        path = config.capture or str(demo_path())
-        about = describe(Path(path))
-        spec: Mapping[str, Any] = {"backend": "replay", "capture": path, "epoch": clock.now()}
-        return _polled("sysfs", "replay", path, spec), (about.name, about.synthetic)
-    spec = {
-        "backend": "sysfs",
-        "sysfs": config.path.sysfs,
-        "procfs": config.path.procfs,
-        "integrated": config.devices.integrated,
-    }
-    return _polled("sysfs", "sysfs", config.path.sysfs, spec), None
+def _nothing(_now: float) -> None:
+    """No slot of windows."""
 
 
-def _polled(name: str, backend: str, root: str, spec: Mapping[str, Any]) -> PolledSource:
-    return PolledSource(name, backend, root, Child("reader", "exporter.reader", spec))
+def _never(_now: float) -> None:
+    """No time at which windows change by themselves."""
 
 
 def _keep(config: Config) -> Keep:

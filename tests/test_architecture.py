@@ -24,7 +24,7 @@ _WINDOWS = tuple(
 
 # Top first: each may import its own layer and those below it. The longest matching name decides.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("cli", "service", "__main__"),
+    ("cli", "service", "sources", "__main__"),
     ("web", "pages", "checks", "compare.report"),
     ("collect", "reader", "vitals", "history", *_WINDOWS),
     ("backends", "profilers", "owners"),

@@ -190,6 +190,11 @@ def load(environ: Mapping[str, str], files: Root, path: Sequence[str]) -> Librar
     raise first
 
 
+def present(environ: Mapping[str, str], files: Root, path: Sequence[str]) -> bool:
+    """Whether there is a module to try, as far as files tell; loads nothing."""
+    return next(_candidates(environ, files, path), None) is not None
+
+
 def _candidates(environ: Mapping[str, str], files: Root, path: Sequence[str]) -> Iterator[Candidate]:
     named = [p.rstrip("/") for key in ("ROCM_HOME", "ROCM_PATH") if (p := environ.get(key))]
     versioned = sorted((n for n in files.listdir("opt") if n.startswith("rocm-")), key=_numbers, reverse=True)

@@ -12,6 +12,7 @@ from exporter.config.settings import (
     PathSection,
     PollSection,
     SeriesSection,
+    SmiCliSection,
     WebSection,
     WindowsSection,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "PathSection",
     "PollSection",
     "SeriesSection",
+    "SmiCliSection",
     "WebSection",
     "WindowsSection",
     "dump",

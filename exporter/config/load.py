@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.config.keys import ENV_PREFIX, Key, keys, sections
-from exporter.config.settings import PLANNED_BACKENDS, PLANNED_PRESETS, Config
+from exporter.config.settings import PLANNED_PRESETS, Config
 from exporter.model import ConfigError
 
 # Not configuration: where tests find samples, where the command line finds the file.
@@ -24,7 +24,7 @@ _SERVICE_LINK = re.compile(
     ENV_PREFIX + r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
 _SIZE_LIMIT = 1024 * 1024
-_PLANNED = frozenset({*PLANNED_BACKENDS, *PLANNED_PRESETS})
+_PLANNED = frozenset(PLANNED_PRESETS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from exporter.config.durations import Duration
 from exporter.windows.bottleneck import Thresholds
 
 _LIMITS = Thresholds()
-PLANNED_BACKENDS = ("amdsmi", "smi_cli")
 PLANNED_PRESETS = ("counters", "canary", "attach")
 
 
@@ -103,14 +102,29 @@ class PollSection(Section):
     )
 
 
+class SmiCliSection(Section):
+    """The command line tools, for backend smi_cli."""
+
+    tool: PathText | None = _key(
+        None, "amd-smi or rocm-smi to run; none: the first on PATH or in /opt/rocm/bin.", reload=False
+    )
+    deadline: Duration = _key(
+        10.0,
+        "Time for all the commands of one poll, in place of poll.deadline.",
+        reload=False,
+        ge=1,
+        le=600,
+    )
+
+
 class DevicesSection(Section):
     """Which GPUs count."""
 
     expected: int | None = _key(
         None, "Number of GPUs (PCI functions) that should be here; none: what was seen before.", ge=0, le=4096
     )
-    integrated: Literal["auto", "show", "hide"] = _key(
-        "auto", "Integrated GPUs: hide them, show them, or hide them only beside discrete ones (auto)."
+    integrated: Literal["auto", "show"] = _key(
+        "auto", "Integrated GPUs: show them, or hide them beside discrete ones (auto).", reload=False
     )
 
 
@@ -207,10 +221,10 @@ class Config(Section):
         reload=False,
         expected="ADDRESS:PORT, such as 127.0.0.1:9408, [::1]:9408 or :9408",
     )
-    backend: Literal["auto", "sysfs", "replay"] = _key(
+    backend: Literal["auto", "amdsmi", "sysfs", "smi_cli", "replay"] = _key(
         "auto",
-        "Where readings come from: the best source this machine has (auto), the kernel's files (sysfs), "
-        "or a capture (replay).",
+        "Where readings come from: the driver library where ROCm is installed and the kernel's files (auto), "
+        "one of them alone (amdsmi, sysfs), the command line tools (smi_cli), or a capture (replay).",
         flag="--backend",
         reload=False,
     )
@@ -225,6 +239,7 @@ class Config(Section):
     )
     path: PathSection = PathSection()
     poll: PollSection = PollSection()
+    smi_cli: SmiCliSection = SmiCliSection()
     devices: DevicesSection = DevicesSection()
     windows: WindowsSection = WindowsSection()
     kernels: KernelsSection = KernelsSection()

@@ -198,6 +198,34 @@ def test_a_broken_file_on_reload_keeps_the_last_good_one(tmp_path: Path) -> None
         assert refused == []
 
 
+def test_windows_are_taken_from_the_spool_and_can_be_switched_off_and_on(tmp_path: Path) -> None:
+    config = tmp_path / "config.yml"
+    quick = "poll: {interval: 200ms}\n"
+    config.write_text(quick)
+    spool = tmp_path / "state/spool"
+    tree = tmp_path / "sys"
+    shutil.copytree(demo_path() / "sys", tree, symlinks=True)
+    with serving(tmp_path, "--config", str(config), "--path.sysfs", str(tree)) as daemon:
+        until(spool.is_dir, what="the spool folder")
+        folder = next((demo_path() / "windows").glob("*launch_bound"))
+        shutil.copytree(folder, spool / "0" / "w1.partial")
+        (spool / "0" / "w1.partial").rename(spool / "0" / "w1")
+        until(lambda: sum(windows(daemon)) == 1, 20, "the window's arrival")
+        until(lambda: not (spool / "0" / "w1").exists(), what="the window's files going away")
+        assert daemon.value(r'^amdgpu_bottleneck_state\{.*"launch_bound"') == 1
+        config.write_text(quick + "windows: {preset: off}\n")
+        assert daemon.post("/-/reload")[0] == 200
+        assert not windows(daemon)
+        config.write_text(quick)
+        assert daemon.post("/-/reload")[0] == 200
+        assert sum(windows(daemon)) == 1, "totals stay"
+        (spool / "0" / "bad").mkdir()
+        (spool / "0" / "bad" / "manifest.json").write_text("{nonsense")
+        (spool / "0" / "bad" / "x.csv").write_text("not a table\n")
+        until(lambda: (spool / ".quarantine").is_dir(), 20, "the bad window being set aside")
+        assert daemon.get("/metrics")[0] == 200
+
+
 def test_an_empty_machine_is_served_and_said_once(tmp_path: Path) -> None:
     (tmp_path / "sys").mkdir()
     with serving(tmp_path, "--path.sysfs", str(tmp_path / "sys"), *FAST) as daemon:

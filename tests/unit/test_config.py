@@ -98,7 +98,7 @@ def test_a_file_gives_every_type_of_value(file: Callable[[str], Path]) -> None:
         "poll: {interval: 10s, deadline: 1500ms}\n"
         "devices:\n"
         "  expected: 8\n"
-        "  integrated: hide\n"
+        "  integrated: show\n"
         "windows:\n"
         "  preset: off\n"
         "  spool_dir: /var/spool/windows\n"
@@ -111,7 +111,7 @@ def test_a_file_gives_every_type_of_value(file: Callable[[str], Path]) -> None:
     assert loaded.warnings == ()
     assert c.address == ("::1", 9500)
     assert (c.poll.interval, c.poll.deadline, c.poll.max_age) == (10, 1.5, 30)
-    assert (c.devices.expected, c.devices.integrated) == (8, "hide")
+    assert (c.devices.expected, c.devices.integrated) == (8, "show")
     assert (c.windows.preset, c.windows.spool_dir) == ("off", "/var/spool/windows")
     assert (c.bottleneck.gpu_bound, c.bottleneck.starved) == (0.9, 1)
 
@@ -301,11 +301,7 @@ DURATION = "a duration with its unit, such as 500ms, 15s, 2m or 24h"
         ("listen: '::1:9408'", "1: listen: expected ADDRESS:PORT"),
         ("listen: localhost:99999", "1: listen: expected ADDRESS:PORT"),
         ("listen: null", "got null"),
-        (
-            "backend: amdsmi",
-            "expected one of auto, sysfs, replay, got 'amdsmi', which this version does not have yet",
-        ),
-        ("backend: cuda", "1: backend: expected one of auto, sysfs, replay, got 'cuda'"),
+        ("backend: cuda", "1: backend: expected one of auto, amdsmi, sysfs, smi_cli, replay, got 'cuda'"),
         (
             "windows: {preset: canary}",
             "one of off, spool, got 'canary', which this version does not have yet",
@@ -500,7 +496,18 @@ def test_what_is_printed_holds_every_key() -> None:
     assert flat | {k for k, v in tree.items() if not isinstance(v, dict)} == set(keys())
 
 
-RESTART = {"listen", "backend", "capture", "state_dir", "path.sysfs", "path.procfs", "path.debugfs"}
+RESTART = {
+    "listen",
+    "backend",
+    "capture",
+    "state_dir",
+    "path.sysfs",
+    "path.procfs",
+    "path.debugfs",
+    "devices.integrated",
+    "smi_cli.tool",
+    "smi_cli.deadline",
+}
 
 
 def test_a_reload_takes_all_but_the_keys_that_need_a_restart() -> None:
@@ -517,6 +524,9 @@ def test_a_reload_takes_all_but_the_keys_that_need_a_restart() -> None:
             "path.sysfs": "/a",
             "path.procfs": "/b",
             "path.debugfs": "/d",
+            "devices.integrated": "show",
+            "smi_cli.tool": "/t",
+            "smi_cli.deadline": "9s",
             "poll.interval": "1s",
             "kernels.top": "3",
         },
