@@ -6,11 +6,13 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from daemon import Daemon, serving, until
 
 from exporter.child import Child
 from exporter.model import Reason, SourceError
@@ -226,3 +228,50 @@ def test_a_module_of_another_release_never_gets_to_read(
 
     monkeypatch.setenv("FAKE_AMDSMI_MODULE_VERSION", "6.4.3")
     run(work)
+
+
+def _beyond(daemon: Daemon, series: str, last: float) -> bool:
+    return (daemon.value(series) or 0) > last
+
+
+def test_the_daemon_keeps_serving_through_every_fault_and_recovers_by_itself(tmp_path: Path) -> None:
+    faults = Faults(tmp_path / "control.json")
+    faults.set()
+    (tmp_path / "sys").mkdir()
+    env = {
+        "ROCM_PATH": str(ROCM),
+        "FAKE_AMDSMI_NODE": "mi300x:2",
+        "FAKE_AMDSMI_CONTROL": str(tmp_path / "control.json"),
+        "AMDGPU_EXPORTER_POLL_DEADLINE": "1s",
+        "AMDGPU_EXPORTER_POLL_MAX_AGE": "3s",
+    }
+    arguments = ("--backend", "amdsmi", "--interval", "200ms", "--path.sysfs", str(tmp_path / "sys"))
+    with serving(tmp_path, *arguments, **env) as daemon:
+        up, power = r'source_up{source="amdsmi"}', r'amdgpu_power_watts{.*pci="0000:05:00.0"'
+        assert daemon.value(up) == 1
+        assert daemon.value(power) == 512
+        for fault in ({"hang": ["*"]}, {"segfault": ["get_pcie_info"]}, {"unloaded": True}):
+            faults.set(**fault)
+            until(lambda: daemon.value(up) == 0, what=f"source_up 0 after {fault}")
+            # What is served grows old and goes; it never poses as new.
+            until(lambda: daemon.value(power) is None, what=f"withdrawal after {fault}")
+            assert daemon.get("/-/healthy")[0] == 200
+            faults.set()
+            # Three failures in a row are followed by a pause of some seconds before the next start.
+            until(lambda: daemon.value(power) == 512, 30, what=f"recovery after {fault}")
+            assert daemon.value(up) == 1
+        reader = daemon.reader()
+        assert reader is not None
+        failures = {k: v for k, v in daemon.series().items() if "source_failures_total" in k}
+        faults.set(leak_bytes=MIB)
+        sizes = [reader.memory_info().rss]
+        generation, last = "exporter_generation_total", daemon.value("exporter_generation_total") or 0
+        end = last + 40
+        while last < end:
+            until(partial(_beyond, daemon, generation, last), what=f"generation {last + 1:g}")
+            last = daemon.value(generation) or 0
+            sizes.append(reader.memory_info().rss)
+            assert daemon.value(power) == 512
+        assert max(sizes) - sizes[0] < 320 * MIB
+        # Forty polls leak more than half a gibibyte; none of them failed.
+        assert {k: v for k, v in daemon.series().items() if "source_failures_total" in k} == failures
