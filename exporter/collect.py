@@ -10,7 +10,7 @@ import asyncio
 import gzip
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from exporter.catalogue.schema import Catalogue
@@ -149,7 +149,8 @@ class Inventory:
         now: dict[DeviceId, Device] = {}
         for devices in listed:
             for device in devices:
-                now.setdefault(device.id, device)
+                known = now.get(device.id)
+                now[device.id] = device if known is None else _filled(known, device)
         here = {key.pci for key in now}
         gone = {key: d for key, d in self.devices.items() if key.pci not in here}
         merged = {**now, **gone}
@@ -312,6 +313,16 @@ class Collector:
         if ends:
             delay = max(0.0, min(ends) - now) + 0.01
             self._expiry = asyncio.get_running_loop().call_later(delay, self.publish)
+
+
+def _filled(device: Device, other: Device) -> Device:
+    """``device`` with what it does not know of itself taken from a less trusted source."""
+    unknown = {
+        f.name: theirs
+        for f in fields(Device)
+        if getattr(device, f.name) is None and (theirs := getattr(other, f.name)) is not None
+    }
+    return replace(device, **unknown, indices={**other.indices, **device.indices})
 
 
 def _order(key: DeviceId) -> tuple[str, int]:
