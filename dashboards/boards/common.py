@@ -1,0 +1,75 @@
+"""What several boards share: the variables, why a panel may be empty, colours of states."""
+
+from __future__ import annotations
+
+from dashboards.grafana import Variable
+from dashboards.query import OWNERS, anywhere
+from exporter.catalogue import CATALOGUE
+
+NO_TRACES = (
+    "No traced window here: none was delivered to the spool and no preset that traces is on. "
+    "The dashboard Exporter health says which."
+)
+NO_COUNTERS = (
+    "No counter window here: no preset that counts is on, or the counters are not permitted. "
+    "The dashboard Exporter health says which."
+)
+NO_PEAK = f"{NO_COUNTERS} Also absent on chips whose issue peak is not known."
+NO_ECC = "No ECC counters: these GPUs have none, or the driver does not show them."
+NOTHING_OR_DEAD = "No rows. Nothing is wrong only if Nodes reporting says that every node is heard."
+
+STATES = {"executing": "green", "queued": "yellow", "launching": "orange", "starved": "red"}
+STATE_COLOURS = {f" {state}": colour for state, colour in STATES.items()}
+
+_NODES = "amdgpu_exporter_build_info"
+CLUSTER = Variable(
+    "cluster",
+    "Cluster",
+    f"label_values({_NODES}, cluster)",
+    about="An external label of Prometheus; All if there is none.",
+)
+NODE = Variable(
+    "node",
+    "Node",
+    f'label_values({_NODES}{{cluster=~"$cluster"}}, instance)',
+    about="The label instance of the target.",
+)
+GPU = Variable(
+    "gpu",
+    "GPU",
+    f"label_values({anywhere('amdgpu_info')}, gpu)",
+    about="Number of the GPU on its node, by rising PCI address.",
+)
+KERNEL = Variable(
+    "kernel",
+    "Kernel",
+    f"label_values({anywhere('amdgpu_kernel_seconds_total')}, kernel)",
+    about="Top kernels; other is the rest.",
+)
+# At least four times the default window period, so that a rate always sees some windows.
+WINDOW = Variable(
+    "window",
+    "Windows of",
+    values="40m,2h,6h,1d",
+    current=("40m", "40m"),
+    several=False,
+    interval=True,
+    about="How far back windows are added up. At least four times windows.interval, or panels have holes.",
+)
+PLACE = (CLUSTER, NODE)
+DEVICE = (CLUSTER, NODE, GPU, WINDOW)
+
+
+def owners() -> tuple[Variable, ...]:
+    """Namespace and workload; only All for as long as no metric says who uses a GPU."""
+    if OWNERS not in CATALOGUE:
+        about = "All: no metric of this version says who uses a GPU."
+        return (
+            Variable("namespace", "Namespace", about=about),
+            Variable("workload", "Workload", about=about),
+        )
+    place = 'cluster=~"$cluster", instance=~"$node"'
+    return (
+        Variable("namespace", "Namespace", f"label_values({OWNERS}{{{place}}}, namespace)"),
+        Variable("workload", "Workload", f'label_values({OWNERS}{{{place}, namespace=~"$namespace"}}, pod)'),
+    )

@@ -1,0 +1,117 @@
+"""The pieces that queries are made of. Pure.
+
+Three rules live here, so that no panel can forget them: every selector filters by cluster, node and, where
+the metric has it, GPU; totals of windows are only ever divided by each other, over at least four window
+periods; and both sides of a division are in parentheses.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from exporter.catalogue import CATALOGUE
+from exporter.catalogue.schema import Catalogue, Scope
+
+# What Prometheus calls each target; docs/DASHBOARDS.md says how to make it the host's name.
+NODE = "instance"
+PER_NODE = f"cluster, {NODE}"
+PER_GPU = f"{PER_NODE}, gpu, pci"
+PER_DEVICE = f"{PER_GPU}, partition"
+PER_KERNEL = f"{PER_NODE}, kernel"
+WINDOW = "$window"
+
+GPU_NAME = f"{{{{{NODE}}}}} GPU {{{{gpu}}}}"
+DEVICE_NAME = f"{GPU_NAME} {{{{partition}}}}"
+NODE_NAME = f"{{{{{NODE}}}}}"
+
+OWNERS = "amdgpu_workload_info"
+_HISTOGRAM_ENDS = ("_bucket", "_sum", "_count")
+
+
+def metric_name(series: str) -> str:
+    """The catalogue's name for a series: that of its histogram where it is a part of one."""
+    for end in _HISTOGRAM_ENDS:
+        if series.endswith(end) and series.removesuffix(end) in CATALOGUE:
+            return series.removesuffix(end)
+    return series
+
+
+def of(series: str, **labels: str) -> str:
+    """A selector of ``series`` for what the variables choose; values may start with ~ (like) or ! (not)."""
+    gpu = {"gpu": "~$gpu"} if CATALOGUE[metric_name(series)].scope is not Scope.NODE else {}
+    return anywhere(series, **gpu, **labels)
+
+
+def anywhere(series: str, **labels: str) -> str:
+    """The same for all GPUs of the chosen nodes: for boards without a choice of GPU."""
+    wanted = {"cluster": "~$cluster", NODE: "~$node", **labels}
+    return f"{series}{{{', '.join(itertools.starmap(_matcher, wanted.items()))}}}"
+
+
+def _matcher(label: str, value: str) -> str:
+    sign = {"~": "=~", "!": "!="}.get(value[:1], "=")
+    return f'{label}{sign}"{value if sign == "=" else value[1:]}"'
+
+
+def rate(selector: str, over: str = "$__rate_interval") -> str:
+    return f"rate({selector}[{over}])"
+
+
+def total(selector: str, by: str, over: str = WINDOW, offset: str = "") -> str:
+    """What windows added to a total, per second, summed: one side of a division, never a value to show."""
+    return f"sum by ({by}) (rate({selector}[{over}]{offset and f' offset {offset}'}))"
+
+
+def divided(above: str, below: str, on: str | None = None) -> str:
+    """``above`` / ``below``; nothing, rather than NaN, where nothing was seen.
+
+    ``on``: the labels of below, if above has more.
+    """
+    join = "" if on is None else f"on ({on}) group_left () "
+    return f"({above}) / {join}(({below}) > 0)"
+
+
+def ratio(above: str, below: str, by: str, over: str = WINDOW, offset: str = "") -> str:
+    """Sum over sum of two totals of windows; never a mean of ratios."""
+    return divided(total(above, by, over, offset), total(below, by, over, offset))
+
+
+def share(selector: str, by: str, label: str, over: str = WINDOW, offset: str = "") -> str:
+    """What part of a total of windows each value of ``label`` has."""
+    parts = total(selector, f"{by}, {label}", over, offset)
+    return divided(parts, total(selector, by, over, offset), on=by)
+
+
+def queue_delay(by: str, offset: str = "") -> str:
+    """Queue time over launch duration, from the sums of the two histograms."""
+    above, below = (of(f"amdgpu_launch_{part}_seconds_sum") for part in ("queue", "duration"))
+    return ratio(above, below, by, offset=offset)
+
+
+def density(by: str, offset: str = "") -> str:
+    """Instructions over instruction slots, of the same counter windows."""
+    slots = of("amdgpu_counters_available_instructions_total", set="compute")
+    return ratio(of("amdgpu_valu_instructions_total"), slots, by, offset=offset)
+
+
+def l2_hit(by: str, offset: str = "") -> str:
+    hits, requests = (of(f"amdgpu_cache_{part}_total", cache="l2") for part in ("hits", "requests"))
+    return ratio(hits, requests, by, offset=offset)
+
+
+def throttled(held: str, taken: str, over: str = "$__rate_interval") -> str:
+    """Share of firmware samples in which a reason held clocks down, by reason, from the two selectors."""
+    above = f"sum by ({PER_GPU}, reason) ({rate(held, over)})"
+    return divided(above, f"sum by ({PER_GPU}) ({rate(taken, over)})", on=PER_GPU)
+
+
+def owned(expression: str, catalogue: Catalogue = CATALOGUE) -> str:
+    """Keep the GPUs of the chosen namespace and workload; all of them as long as no metric names owners.
+
+    Where the choice is All, a GPU that nobody owns stays in: it has no such labels, and All matches that.
+    """
+    if OWNERS not in catalogue:
+        return expression
+    chosen = 'cluster=~"$cluster", instance=~"$node", namespace=~"$namespace", pod=~"$workload"'
+    holders = f"{OWNERS}{{{chosen}}} or amdgpu_up{{{chosen}}}"
+    return f"({expression}) and on ({PER_GPU}) ({holders})"
