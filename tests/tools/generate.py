@@ -12,6 +12,7 @@ from pathlib import Path
 
 from alerts import build as alert_build
 from alerts import compat
+from dashboards import build as dashboards
 from exporter.catalogue import CATALOGUE, docs
 from exporter.config import docs as config_docs
 
@@ -24,6 +25,7 @@ def generated() -> dict[Path, str]:
     return {
         Path("docs/METRICS.md"): docs.markdown(CATALOGUE),
         Path("docs/CONFIG.md"): config_docs.markdown(),
+        **dashboards.built(),
         Path("docs/COMPATIBILITY.md"): compat.page(),
         **{Path("alerts") / path: text for path, text in alert_build.generated().items()},
     }
