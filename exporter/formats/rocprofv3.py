@@ -46,10 +46,10 @@ def _fault(start: bytes, end: bytes, correlation: bytes) -> str | None:
 def times(batch: Batch) -> tuple[array[int], array[int], array[int]] | None:
     """Start, end and correlation id of all rows; None if any row is not sound."""
     try:
-        start = array("q", map(int, batch[_START]))
-        end = array("q", map(int, batch[_END]))
+        start = array("q", [*map(int, batch[_START])])
+        end = array("q", [*map(int, batch[_END])])
         if _CORRELATION in batch:
-            correlation = array("q", map(int, batch[_CORRELATION]))
+            correlation = array("q", [*map(int, batch[_CORRELATION])])
         else:
             correlation = array("q", bytes(8 * len(start)))
     except (ValueError, OverflowError):
@@ -195,7 +195,7 @@ class CopyTrace(_Timed):
             return array("i", [-1]) * rows
         rest = [batch[name] for name in self.lanes.columns]
         keys = zip(*rest, batch[column], strict=True)
-        return array("i", map(self.lanes.ids.__getitem__, keys))
+        return array("i", [*map(self.lanes.ids.__getitem__, keys)])
 
     def done(self) -> None:
         self.decoded.traces_copies = True

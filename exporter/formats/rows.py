@@ -65,6 +65,8 @@ class Table:
             )
             block = data[at:stop]
             left = 0
+            if self._quoted is None:
+                self._learn(block[: block.find(b"\n")])
             batch = self._quick(block)
             if batch is None:
                 batch, left = self._exact(block, last=False)
@@ -119,14 +121,14 @@ class Table:
         row = [*parts, *tail]
         free = self._free
         for i, field in enumerate(row):
-            if b'"' not in field:
-                if i == free and (b"," in field or b"\n" in field):
+            if field.find(b'"') < 0:
+                if i == free and (field.find(b",") >= 0 or field.find(b"\n") >= 0):
                     return None
                 continue
             if len(field) < 2 or field[:1] != b'"' or field[-1:] != b'"':
                 return None
             inner = field[1:-1]
-            if b'"' in inner and (i != free or _swallowed(parts, inner)):
+            if inner.find(b'"') >= 0 and (i != free or _swallowed(parts, inner)):
                 return None
             row[i] = inner
         for i in self._ints:
@@ -151,7 +153,6 @@ class Table:
                 row = self._parse(text)
             if row is not None:
                 rows.append(row)
-                self._learn(text)
                 i = j + 1
             elif not last and j + 1 >= n and self._open(text):
                 left = len(text) + 1
@@ -170,9 +171,10 @@ class Table:
         )
 
     def _learn(self, line: bytes) -> None:
-        if self._quoted is None:
+        """Which columns are quoted, from a row that can be read."""
+        if self._parse(line) is not None:
             parts = line.rstrip(b"\r\n").split(b",", self._free)
-            fields = parts[:-1] + parts[-1].rsplit(b",", self._after)
+            fields = [*parts[:-1], *parts[-1].rsplit(b",", self._after)]
             quoted = tuple(field[:1] == b'"' for field in fields)
             self._quoted = quoted if any(quoted) else None
 
@@ -214,7 +216,8 @@ class Table:
 
 def _swallowed(before: Sequence[bytes], name: bytes) -> bool:
     """Whether a name with quotes in it looks as if it held the start of another row."""
-    return any(field[:1] == b'"' and field + b"," in name for field in before) or bool(
+    # find, because "in" raises and drops an error inside for every bytes operand
+    return any(field[:1] == b'"' and name.find(field + b",") >= 0 for field in before) or bool(
         _ROW_INSIDE.search(name)
     )
 

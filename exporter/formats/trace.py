@@ -8,7 +8,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, Protocol
+
+_PART = 1 << 14
 
 
 class Ids(dict[Hashable, int]):
@@ -158,7 +161,7 @@ class Names:
         return self.ids[text.encode("utf-8", "surrogatepass")]
 
     def column(self, raw: Iterable[bytes]) -> array[int]:
-        return array("i", map(self.ids.__getitem__, raw))
+        return array("i", [*map(self.ids.__getitem__, raw)])
 
     def texts(self) -> list[str]:
         """Name by number; bytes that are no UTF-8 become U+FFFD."""
@@ -168,14 +171,23 @@ class Names:
         return self._texts
 
 
+def packed(code: str, values: Iterable[int]) -> array[int]:
+    """A column of some values. Lists in between are quicker than an iterator, and stay small."""
+    out = array(code)
+    rest = iter(values)
+    while part := [*islice(rest, _PART)]:
+        out.fromlist(part)
+    return out
+
+
 def lane_numbers(ids: Ids, columns: Sequence[Sequence[bytes]], rows: int) -> array[int]:
     """Numbers for rows of raw lane columns; quick where a block has one lane, as most have."""
     varying = [i for i, column in enumerate(columns) if len(set(column)) > 1]
     if not varying:
         return array("i", [ids[tuple(column[0] for column in columns)]]) * rows
     if len(varying) > 1:
-        return array("i", map(ids.__getitem__, zip(*columns, strict=True)))
+        return array("i", [*map(ids.__getitem__, zip(*columns, strict=True))])
     at = varying[0]
     rest = [column[0] for column in columns]
     numbers = {value: ids[(*rest[:at], value, *rest[at + 1 :])] for value in dict.fromkeys(columns[at])}
-    return array("i", map(numbers.__getitem__, columns[at]))
+    return array("i", [*map(numbers.__getitem__, columns[at])])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import NamedTuple
 
-from exporter.formats.trace import Agent, Calls, Decoded, Dispatch, Kernels, Lane, Names
+from exporter.formats.trace import Agent, Calls, Decoded, Dispatch, Kernels, Lane, Names, packed
 from exporter.model import DeviceId, KernelStat, WindowResult
 from exporter.windows.agents import Agents, label
 from exporter.windows.bottleneck import Thresholds
@@ -313,7 +312,7 @@ def _selected(rows: Kernels | Calls, lanes: set[int], into: Kernels | Calls) -> 
     mask = bytes(map(lanes.__contains__, rows.lane))
     for name in rows.__slots__:
         column = getattr(rows, name)
-        setattr(into, name, array(column.typecode, compress(column, mask)))
+        setattr(into, name, packed(column.typecode, compress(column, mask)))
     return into
 
 
@@ -335,5 +334,5 @@ def _extend(
     for name in rows.__slots__:
         column, more = getattr(rows, name), getattr(part, name)
         if name == "lane":
-            more = array("i", map(numbers.__getitem__, more))
+            more = packed("i", map(numbers.__getitem__, more))
         setattr(rows, name, column + more)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, compress, repeat
 from operator import sub
 
-from exporter.formats.trace import Kernels
+from exporter.formats.trace import Kernels, packed
 from exporter.model import LAUNCH_BUCKETS_NS, KernelStat
 
 _COLLECTIVE = re.compile(
@@ -68,7 +68,7 @@ class ByName:
         name, start, end = rows.name, rows.start, rows.end
         mask = inside(start, end, self._low, self._high)
         if mask is not None:
-            name, start, end = (array(c.typecode, compress(c, mask)) for c in (name, start, end))
+            name, start, end = (packed(c.typecode, compress(c, mask)) for c in (name, start, end))
             self._cut(name, start, end)
         append = {number: self._lengths.setdefault(number, array("q")).append for number in set(name)}
         for number, length in zip(name, map(sub, end, start), strict=True):

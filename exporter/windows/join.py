@@ -14,7 +14,7 @@ from itertools import chain, compress, islice
 from operator import gt, lt
 from typing import NamedTuple
 
-from exporter.formats.trace import Calls, Kernels, Lane
+from exporter.formats.trace import Calls, Kernels, Lane, packed
 from exporter.windows.timeline import in_order, running_max
 
 OTHER, KERNEL, GRAPH, MEMORY = range(4)  # launches lie between the other two
@@ -49,7 +49,7 @@ def order_of(column: array[int]) -> array[int]:
 
 
 def taken(column: array[int], places: Iterable[int]) -> array[int]:
-    return array(column.typecode, map(column.__getitem__, places))
+    return packed(column.typecode, map(column.__getitem__, places))
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Executions:
     def sort(self) -> None:
         """Bring the rows in order of their starts; most files are nearly so, and few rows move."""
         start = self.rows.start
-        late = array("i", compress(range(1, len(start)), map(gt, start, islice(start, 1, None))))
+        late = packed("i", compress(range(1, len(start)), map(gt, start, islice(start, 1, None))))
         if not late:
             return
         budget = 4 * len(start)
@@ -160,8 +160,8 @@ class CallIndex:
         return self.tids[self.calls.lane[call]]
 
     def _nested(self) -> dict[int, int]:
-        start = array("q", compress(self.calls.start, self.is_launch))
-        end = array("q", compress(self.calls.end, self.is_launch))
+        start = packed("q", compress(self.calls.start, self.is_launch))
+        end = packed("q", compress(self.calls.end, self.is_launch))
         if not any(map(gt, end, islice(start, 1, None))):
             return {}  # one after the other
         by_thread: dict[int | None, list[int]] = {}

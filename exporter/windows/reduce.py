@@ -13,6 +13,7 @@ from heapq import merge
 from itertools import compress
 from operator import sub
 
+from exporter.formats.trace import packed
 from exporter.model import (
     Bottleneck,
     DeviceId,
@@ -285,7 +286,7 @@ def _add_pairs(queue: _Queue, kernels: Executions, joined: Joined, low: int, hig
         first, paired, start, end, called = _where(here, first, paired, start, end, called)
     if joined.timed:
         queue.call.extend(map(sub, taken(calls.end, paired), called))
-    wait = array("q", map(sub, start, called))
+    wait = packed("q", map(sub, start, called))
     if len(wait) and min(wait) < 0:
         good = bytes(w >= 0 for w in wait)
         queue.skewed += len(good) - sum(good)
@@ -299,7 +300,7 @@ def _add_pairs(queue: _Queue, kernels: Executions, joined: Joined, low: int, hig
 
 
 def _where(mask: bytes | bytearray, *columns: array[int]) -> tuple[array[int], ...]:
-    return tuple(array(column.typecode, compress(column, mask)) for column in columns)
+    return tuple(packed(column.typecode, compress(column, mask)) for column in columns)
 
 
 def _depth(start: array[int], called: array[int], low: int, high: int) -> int:
@@ -321,7 +322,7 @@ def _streams(kernels: Executions) -> array[int] | None:
     """The in-order stream of each kernel, None where there is only one."""
     numbers: dict[str | None, int] = {}
     stream_of = [numbers.setdefault(lane.stream or lane.queue, len(numbers)) for lane in kernels.lanes]
-    return None if len(numbers) < 2 else array("i", map(stream_of.__getitem__, kernels.rows.lane))
+    return None if len(numbers) < 2 else packed("i", map(stream_of.__getitem__, kernels.rows.lane))
 
 
 def _by_kernel(first: array[int], called: array[int], count: int) -> array[int]:

@@ -11,6 +11,8 @@ from itertools import accumulate, chain, islice
 from operator import le
 from typing import NamedTuple
 
+from exporter.formats.trace import packed
+
 Columns = tuple[Sequence[int], Sequence[int]]
 NEVER = 1 << 62
 
@@ -32,7 +34,7 @@ def in_order(column: Sequence[int]) -> bool:
 
 def running_max(column: array[int]) -> array[int]:
     """The highest value so far at each place; the column itself where it never falls, as most do."""
-    return column if in_order(column) else array("q", accumulate(column, max))
+    return column if in_order(column) else packed("q", accumulate(column, max))
 
 
 def gaps(start: array[int], end: array[int], low: int, high: int) -> Gaps:
@@ -63,7 +65,7 @@ def earliest_waiting(submitted: array[int], high: int) -> array[int]:
     never = array("q", (max(high, max(submitted, default=high)),))
     if in_order(submitted):
         return submitted + never
-    back = array("q", accumulate(chain(never, reversed(submitted)), min))
+    back = packed("q", accumulate(chain(never, reversed(submitted)), min))
     back.reverse()
     return back
 
