@@ -1,0 +1,1 @@
+"""Rules against series of known truth, by Prometheus' own promtool."""
