@@ -46,8 +46,8 @@ def _fault(start: bytes, end: bytes, correlation: bytes) -> str | None:
 def times(batch: Batch) -> tuple[array[int], array[int], array[int]] | None:
     """Start, end and correlation id of all rows; None if any row is not sound."""
     try:
-        start = array("q", [*map(int, batch[_START])])
-        end = array("q", [*map(int, batch[_END])])
+        starts, ends = [*map(int, batch[_START])], [*map(int, batch[_END])]
+        start, end = array("q", starts), array("q", ends)
         if _CORRELATION in batch:
             correlation = array("q", [*map(int, batch[_CORRELATION])])
         else:
@@ -56,7 +56,7 @@ def times(batch: Batch) -> tuple[array[int], array[int], array[int]] | None:
         return None
     if not start:
         return start, end, correlation
-    if any(map(gt, start, end)) or min(start) <= 0 or min(correlation) < 0:
+    if any(map(gt, starts, ends)) or min(starts) <= 0 or min(correlation) < 0:
         return None
     return start, end, correlation
 

@@ -182,7 +182,7 @@ def packed(code: str, values: Iterable[int]) -> array[int]:
 
 def lane_numbers(ids: Ids, columns: Sequence[Sequence[bytes]], rows: int) -> array[int]:
     """Numbers for rows of raw lane columns; quick where a block has one lane, as most have."""
-    varying = [i for i, column in enumerate(columns) if len(set(column)) > 1]
+    varying = [i for i, column in enumerate(columns) if column.count(column[0]) < rows]
     if not varying:
         return array("i", [ids[tuple(column[0] for column in columns)]]) * rows
     if len(varying) > 1:

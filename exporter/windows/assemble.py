@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
+from itertools import compress, count
+from operator import gt
 from typing import NamedTuple
 
 from exporter.formats.trace import Agent, Calls, Decoded, Dispatch, Kernels, Lane, Names, packed
@@ -17,7 +19,6 @@ from exporter.windows.executions import kernel_class
 from exporter.windows.join import CallIndex, Executions, Joined, from_dispatched, taken, unknown_launch
 from exporter.windows.reduce import GpuTrace, Part, reduce
 
-_INVERT = bytes([1, 0]) + bytes(254)
 _API_NAME = re.compile(r"_*(?:hip|hsa|cuda|cu|roctx|rccl|nccl|ompt)[A-Z_]\w*|[A-Z]+(?:_[A-Z]+)*")
 
 
@@ -226,11 +227,11 @@ class Assembly:
         if index is None:
             return part
         start, end, matched = index.calls.start, index.calls.end, index.matched
-        if len(work.kernels) == 1 and all(index.is_launch) and not index.outer:
-            part.calls = start, end
-            part.unmatched_calls = self._inside(
-                start, compress(range(len(start)), matched.translate(_INVERT))
-            )
+        if len(work.kernels) == 1 and index.apart is not None:
+            part.calls, part.apart = index.apart, True
+            if matched.count(1) < index.is_launch.count(1):
+                lonely = compress(count(), map(gt, index.is_launch, matched))
+                part.unmatched_calls = self._inside(start, lonely)
             return part
         launches = index.launches()
         if len(work.kernels) > 1:
@@ -246,11 +247,12 @@ class Assembly:
     @staticmethod
     def _of_gpu(
         index: CallIndex, launches: Iterable[int], joined: Joined | None, gpu: Gpu, everywhere: set[str]
-    ) -> list[int]:
+    ) -> array[int]:
         """The calls that launched on this GPU; those without a kernel go where their thread launches."""
         own = set(joined.paired) if joined else set()
         ours = {tid for tid in set(index.tids) if gpu.name in index.gpus_of_thread.get(tid, everywhere)}
-        return [i for i in launches if i in own or (not index.matched[i] and index.tid_of(i) in ours)]
+        mine = (i for i in launches if i in own or (not index.matched[i] and index.tid_of(i) in ours))
+        return array("i", mine)
 
     def _copies(self) -> dict[Gpu, list[tuple[int, int, str]]]:
         found: dict[Gpu, list[tuple[int, int, str]]] = {}

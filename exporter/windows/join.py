@@ -136,7 +136,8 @@ class Pair(NamedTuple):
 class CallIndex:
     """All calls of one process, asked by correlation id; ``kinds`` says what each is.
 
-    ``outer`` leads from a launch call inside another one of its thread to the outermost.
+    ``outer`` leads from a launch call inside another one of its thread to the outermost. ``apart`` are the
+    launch calls' starts and ends if each begins after the one before has ended.
     """
 
     def __init__(self, calls: Calls, lanes: Sequence[Lane], texts: Sequence[str]) -> None:
@@ -147,14 +148,15 @@ class CallIndex:
         self.is_launch = self.kinds.translate(bytes([0, 1, 1, 0]) + bytes(252))
         self.matched = bytearray(len(calls))
         self.gpus_of_thread: dict[int | None, set[str]] = {}
+        self.apart: tuple[array[int], array[int]] | None = None
         self.outer = self._nested()
         self._table: Sequence[int] | dict[int, int] | None = None
         self._base = 0
 
-    def launches(self) -> list[int]:
+    def launches(self) -> array[int]:
         """Places of the outermost launch calls."""
-        found = list(compress(range(len(self.calls)), self.is_launch))
-        return [i for i in found if i not in self.outer] if self.outer else found
+        found = packed("i", compress(range(len(self.calls)), self.is_launch))
+        return array("i", [i for i in found if i not in self.outer]) if self.outer else found
 
     def tid_of(self, call: int) -> int | None:
         return self.tids[self.calls.lane[call]]
@@ -163,7 +165,8 @@ class CallIndex:
         start = packed("q", compress(self.calls.start, self.is_launch))
         end = packed("q", compress(self.calls.end, self.is_launch))
         if not any(map(gt, end, islice(start, 1, None))):
-            return {}  # one after the other
+            self.apart = start, end
+            return {}
         by_thread: dict[int | None, list[int]] = {}
         for i in compress(range(len(self.calls)), self.is_launch):
             by_thread.setdefault(self.tid_of(i), []).append(i)
@@ -324,11 +327,11 @@ def pairs(kernels: Executions, joined: Joined, texts: Sequence[str]) -> list[Pai
     return out
 
 
-def merged(spans: Iterable[tuple[array[int], array[int]]]) -> tuple[list[int], list[int]]:
+def merged(spans: Iterable[tuple[array[int], array[int]]]) -> tuple[array[int], array[int]]:
     """Union of intervals given as columns of starts and ends."""
     columns = [(s, e) for s, e in spans if len(s)]
     if not columns:
-        return [], []
+        return array("q"), array("q")
     if len(columns) == 1:
         start, end = columns[0]
         if not in_order(start):
@@ -339,5 +342,5 @@ def merged(spans: Iterable[tuple[array[int], array[int]]]) -> tuple[list[int], l
         start, end = array("q", (s for s, _ in both)), array("q", (e for _, e in both))
     high = running_max(end)
     fresh = bytes(map(gt, islice(start, 1, None), high))
-    starts = [start[0], *compress(islice(start, 1, None), fresh)]
-    return starts, [*compress(high, fresh), high[-1]]
+    starts = packed("q", chain(start[:1], compress(islice(start, 1, None), fresh)))
+    return starts, packed("q", chain(compress(high, fresh), high[-1:]))

@@ -38,12 +38,16 @@ NO_CALLS, SKEWED, DISJOINT, NO_KERNELS = (
 
 @dataclass
 class Part:
-    """One process on the GPU. ``calls`` are starts and ends of its launch calls that count for this GPU."""
+    """One process on the GPU.
+
+    ``calls`` are starts and ends of its launch calls that count for this GPU, ``apart`` if none overlap.
+    """
 
     kernels: Executions
     joined: Joined | None
     calls: tuple[array[int], array[int]] | None = None
     unmatched_calls: int = 0
+    apart: bool = False
 
 
 @dataclass
@@ -92,6 +96,7 @@ def reduce(trace: GpuTrace, limits: Thresholds | None = None) -> WindowResult:
     for part in trace.parts:
         by_name.add(part.kernels.rows)
     stats, count = by_name.stats(trace.names), by_name.count()
+    del by_name
     classes = class_totals(stats)
     execution = sum(classes.values())
     table = timeline.by_start((p.kernels.rows.start, p.kernels.rows.end, _submitted(p)) for p in trace.parts)
@@ -227,8 +232,12 @@ def _submitted(part: Part) -> array[int]:
     return part.kernels.rows.start if part.joined is None else part.joined.submitted
 
 
-def _calls(trace: GpuTrace) -> tuple[list[int], list[int]]:
-    return merged(part.calls for part in trace.parts if part.calls is not None)
+def _calls(trace: GpuTrace) -> tuple[array[int], array[int]]:
+    """Union of the launch calls; those of a single process often lie apart already."""
+    having = [part for part in trace.parts if part.calls is not None]
+    if len(having) == 1 and having[0].apart and having[0].calls is not None:
+        return having[0].calls
+    return merged(part.calls for part in having if part.calls is not None)
 
 
 def _unmatched(part: Part, low: int, high: int) -> int:
