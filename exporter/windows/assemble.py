@@ -77,6 +77,8 @@ class Assembly:
         for file in files:
             self._add_calls(file)
         self._add_kernels()
+        for file in files:  # the rows are ours now; a second reference would keep what is dropped below
+            file.decoded.kernels, file.decoded.calls = Kernels(), Calls()
         self._join()
 
     # --- who and where -------------------------------------------------------------------------------
@@ -194,6 +196,10 @@ class Assembly:
                     self.joined[process, gpu] = self._indexes[process].join(kernels, gpu.name)
                 elif len(kernels.rows.dispatched) == len(kernels):
                     self.joined[process, gpu] = from_dispatched(kernels)
+        for work in self.work.values():
+            work.calls.correlation = array("q")
+            for kernels in work.kernels.values():
+                kernels.rows.correlation = array("q")
 
     # --- results -------------------------------------------------------------------------------------
 

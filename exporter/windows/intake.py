@@ -23,7 +23,7 @@ from exporter.windows.assemble import Assembly, File
 from exporter.windows.bottleneck import Thresholds
 
 MANIFEST = "manifest.json"
-_CHUNK = 1 << 20
+_CHUNK = 1 << 19
 _MANIFEST_MOST = 1 << 20
 _PASS = re.compile(r"(?:pmc|pass)_\d+")
 _SUFFIX = re.compile(
@@ -86,6 +86,7 @@ def _load(paths: Sequence[Path], limits: Thresholds | None) -> Analysis:
             decoded = read_file(path, names, notes)
             read.append((path, decoded))
             files.append(_placed(path, root, decoded, manifest is not None))
+        first = first or _window(root, manifest, [d for _, d in read])
         assembly = Assembly(
             files, names, manifest.bounds if manifest else None, (manifest.agents if manifest else None) or {}
         )
@@ -93,7 +94,6 @@ def _load(paths: Sequence[Path], limits: Thresholds | None) -> Analysis:
         sources += [
             Source(str(path), d.format, d.tool, d.rows, dict(d.skipped), d.partial) for path, d in read
         ]
-        first = first or _window(root, manifest, [d for _, d in read])
     return Analysis(tuple(sources), tuple(results), first or Window("none", "unknown", "trace"), tuple(notes))
 
 

@@ -136,6 +136,7 @@ def reduce(trace: GpuTrace, limits: Thresholds | None = None) -> WindowResult:
             sum(queue.call) / len(queue.call) if queue.call else None,
         )
         cause = verdict(facts, limits)
+    del table, start, end, submitted, idle  # the sort below needs the room
     result = replace(
         blank,
         kernels=count,
@@ -300,7 +301,7 @@ def _add_pairs(queue: _Queue, kernels: Executions, joined: Joined, low: int, hig
         good = bytes(w >= 0 for w in wait)
         queue.skewed += len(good) - sum(good)
         first, paired, wait, end, called = _where(good, first, paired, wait, end, called)
-    queue.queue.extend(wait)
+    queue.queue = queue.queue + wait if queue.queue else wait
     queue.duration.extend(map(sub, end, called))
     kinds = joined.index.kinds
     queue.graph.extend(bytes(kinds[c] == GRAPH for c in paired) if GRAPH in kinds else bytes(len(paired)))
