@@ -8,6 +8,7 @@ periods; and both sides of a division are in parentheses.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue.schema import Catalogue, Scope
@@ -36,21 +37,27 @@ def metric_name(series: str) -> str:
     return series
 
 
-def of(series: str, **labels: str) -> str:
-    """A selector of ``series`` for what the variables choose; values may start with ~ (like) or ! (not)."""
+def of(series: str, *, but: Mapping[str, str] | None = None, **labels: str) -> str:
+    """A selector of ``series`` for what the variables choose, plus labels; a value may start with ~ (like).
+
+    ``but``: values that labels may not have.
+    """
     gpu = {"gpu": "~$gpu"} if CATALOGUE[metric_name(series)].scope is not Scope.NODE else {}
-    return anywhere(series, **gpu, **labels)
+    return anywhere(series, but=but, **gpu, **labels)
 
 
-def anywhere(series: str, **labels: str) -> str:
+def anywhere(series: str, *, but: Mapping[str, str] | None = None, **labels: str) -> str:
     """The same for all GPUs of the chosen nodes: for boards without a choice of GPU."""
     wanted = {"cluster": "~$cluster", NODE: "~$node", **labels}
-    return f"{series}{{{', '.join(itertools.starmap(_matcher, wanted.items()))}}}"
+    matchers = [
+        *itertools.starmap(_matcher, wanted.items()),
+        *(f'{k}!="{v}"' for k, v in (but or {}).items()),
+    ]
+    return f"{series}{{{', '.join(matchers)}}}"
 
 
 def _matcher(label: str, value: str) -> str:
-    sign = {"~": "=~", "!": "!="}.get(value[:1], "=")
-    return f'{label}{sign}"{value if sign == "=" else value[1:]}"'
+    return f'{label}=~"{value[1:]}"' if value.startswith("~") else f'{label}="{value}"'
 
 
 def rate(selector: str, over: str = "$__rate_interval") -> str:

@@ -29,10 +29,15 @@ _PER_GPU_KERNEL = f"{PER_NODE}, gpu, pci, partition, kernel"
 _NAME = f"{NODE_NAME} {{{{kernel}}}}"
 # Of all kernels, also those not chosen.
 _SHARE = divided(total(_SECONDS, PER_KERNEL), total(of("amdgpu_kernel_seconds_total"), PER_NODE), on=PER_NODE)
-_MEAN = ratio(_SECONDS, _CALLS, _PER_GPU_KERNEL)
+# Kernels that share the name other have nothing else in common.
+_MEAN = ratio(
+    of("amdgpu_kernel_seconds_total", kernel=_CHOSEN, but={"kernel": "other"}),
+    of("amdgpu_kernel_dispatches_total", kernel=_CHOSEN, but={"kernel": "other"}),
+    _PER_GPU_KERNEL,
+)
 _OTHERS = f"quantile by ({PER_KERNEL}) (0.5, {_MEAN})"
-# A GPU can only be slower than others if others ran the kernel.
-_SHARED = f"count by ({PER_KERNEL}) ({_MEAN}) > 1"
+# With two GPUs, the slower one would always be far from the middle.
+_SHARED = f"count by ({PER_KERNEL}) ({_MEAN}) > 2"
 _SLOWER = f"(({_MEAN}) / on ({PER_KERNEL}) group_left () ({_OTHERS})) and on ({PER_KERNEL}) ({_SHARED})"
 _TIME = UNITS[Unit.SECONDS]
 
@@ -136,11 +141,11 @@ STRAGGLERS = (
     Bars(
         "Slowest against the node's median GPU",
         (Query(f"sort_desc(topk(10, {_SLOWER}))", f"{GPU_NAME} {{{{partition}}}} {{{{kernel}}}}"),),
-        "Mean time of the kernel on this GPU, divided by that on the GPU in the middle, of kernels that more "
-        "than one GPU ran. "
+        "Mean time of the kernel on this GPU, divided by that on the GPU in the middle, of kernels that "
+        "three or more GPUs of the node ran. GPUs that do different work differ too. "
         "1.15 and more is a straggler: look at its clocks, heat and links.",
         unit=NUMBER,
-        empty="No kernel with a name of its own was seen on two GPUs of a node.",
+        empty="No kernel with a series of its own was seen on three GPUs of a node.",
         decimals=2,
         steps=((1.15, WARN), (1.5, BAD)),
         wide=24,

@@ -62,7 +62,7 @@ class Node:
     """A node, and what happens to it. Times are seconds after the start.
 
     ``down``: the daemon is stopped at the first and started anew at the second of each pair.
-    ``gone``: these files and folders of the capture are not there between the two. The capture is a copy then.
+    ``gone``: these parts of the capture, then a copy, are not there between the two times.
     """
 
     name: str
