@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from exporter import __version__
 from exporter.model import ConfigError, SourceError
+
+if TYPE_CHECKING:
+    from exporter import config as configuration
+    from exporter.checks.expected import Expected
 
 app = typer.Typer(
     name="amdgpu-exporter",
@@ -23,6 +27,7 @@ app = typer.Typer(
 
 _Sysfs = Annotated[str | None, typer.Option("--path.sysfs", help="Mount point of sysfs, or a captured copy.")]
 _Procfs = Annotated[str | None, typer.Option("--path.procfs", help="Mount point of procfs.")]
+_Config = Annotated[Path | None, typer.Option("--config", help="Configuration file (YAML).")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -83,8 +88,16 @@ def devices(
     sysfs: _Sysfs = None,
     procfs: _Procfs = None,
     everything: Annotated[bool, typer.Option("--all", help="Show integrated GPUs too.")] = False,
+    forget: Annotated[
+        bool,
+        typer.Option(
+            "--forget", help="Forget GPUs that were here before, after some were taken out for good."
+        ),
+    ] = False,
 ) -> None:
     """List every GPU with all its names side by side. Exit 1 if there is none."""
+    if forget:
+        _forget(sysfs)
     from exporter.backends.sysfs import SysfsBackend
     from exporter.checks import devices as table
     from exporter.host import Root
@@ -96,6 +109,39 @@ def devices(
     if not listed:
         typer.echo(f"amdgpu-exporter: no AMD GPU under {found[0]}", err=True)
         raise typer.Exit(1)
+
+
+@app.command(epilog="Example: amdgpu-exporter health --over 10s")
+def health(
+    json: _Json = False,
+    config: _Config = None,
+    sysfs: _Sysfs = None,
+    procfs: _Procfs = None,
+    over: Annotated[str | None, typer.Option(help="Look twice, this far apart, to see what rises.")] = None,
+) -> None:
+    """Say of each GPU: healthy, degraded, unhealthy or unknown, and why.
+
+    One line, or JSON with every reason. Exit 0 healthy, 1 not, 2 unknown, as node-problem-detector reads it.
+    """
+    import asyncio
+    import logging
+
+    from exporter import sources
+    from exporter.checks import health as rules
+    from exporter.checks import poll
+
+    loaded = _load(config, sysfs, procfs).config
+    logging.disable(logging.ERROR)  # what a daemon would log is in the answer
+    asked = sources.build(loaded)[0]
+    verdicts = asyncio.run(poll.ask(asked, again_after_s=_seconds("--over", over) if over else 0.0))
+    expected = loaded.devices.expected
+    if expected is None and loaded.backend != "replay":
+        expected = _remembered(loaded).most
+    if json:
+        _print_json(rules.as_json(verdicts, expected, poll.states(asked)))
+    else:
+        typer.echo(rules.line(verdicts, expected))
+    raise typer.Exit(rules.exit_code(rules.overall(verdicts, expected)[0]))
 
 
 @app.command(epilog="Example: amdgpu-exporter analyze /tmp/rocprof-out --json")
@@ -119,13 +165,9 @@ def record(
 ) -> None:
     """Make a capture of this machine, identifiers masked, for replay, tests and bug reports."""
     from exporter.checks.record import record as make
-    from exporter.config.durations import parse_duration
     from exporter.host import Root
 
-    try:
-        seconds = parse_duration(every)
-    except ValueError as e:
-        raise ConfigError(f"--every {every}: {e}") from e
+    seconds = _seconds("--every", every)
     found = _roots(sysfs, procfs)
     make(Root(found[0]), Root(found[1]), dest, frames, seconds)
     typer.echo(f"captured to {dest}; replay it with: amdgpu-exporter serve --backend replay --capture {dest}")
@@ -146,12 +188,39 @@ def metrics(
         raise ConfigError(f"--format {form}: expected markdown or json")
 
 
-def _roots(sysfs: str | None, procfs: str | None) -> tuple[str, str]:
-    """The given roots, else those of the environment, else the live ones."""
+def _seconds(option: str, text: str) -> float:
+    from exporter.config.durations import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as e:
+        raise ConfigError(f"{option} {text}: {e}") from e
+
+
+def _load(file: Path | None, sysfs: str | None, procfs: str | None) -> configuration.Loaded:
+    """The configuration as the daemon would have it, with the given roots."""
     from exporter.config import load
 
     flags = {k: v for k, v in (("path.sysfs", sysfs), ("path.procfs", procfs)) if v is not None}
-    path = load(None, os.environ, flags).config.path
+    return load(file, os.environ, flags)
+
+
+def _remembered(config: configuration.Config) -> Expected:
+    from exporter.checks.expected import Expected
+    from exporter.config import state_directory
+
+    return Expected(state_directory(config, os.environ), config.path.sysfs)
+
+
+def _forget(sysfs: str | None) -> None:
+    remembered = _remembered(_load(None, sysfs, None).config)
+    remembered.forget()
+    typer.echo(f"forgotten in {remembered.file}; a running daemon notices within a minute", err=True)
+
+
+def _roots(sysfs: str | None, procfs: str | None) -> tuple[str, str]:
+    """The given roots, else those of the environment, else the live ones."""
+    path = _load(None, sysfs, procfs).config.path
     if not os.path.isdir(path.sysfs):
         raise ConfigError(f"path.sysfs: {path.sysfs} is no folder; give the root that holds class/drm")
     return path.sysfs, path.procfs

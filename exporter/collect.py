@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from exporter.catalogue.schema import Catalogue
 from exporter.child import Child
-from exporter.exposition import Page, Renderer
+from exporter.exposition import Foreign, Page, Renderer
 from exporter.host import Clock
 from exporter.logs import event
 from exporter.model import (
@@ -43,6 +43,11 @@ class Timing:
 
 
 _VARIANT_KEPT = 100
+
+Judge = Callable[
+    [float, Mapping[DeviceId, Device], Sequence[Slot], frozenset[DeviceId]], Mapping[DeviceId, str]
+]
+TextFiles = tuple[tuple[str, float | None, int], ...]
 
 
 class Published:
@@ -167,6 +172,9 @@ class Collector:
     """Owns the sources and the current generation.
 
     ``windows`` gives the window ledger's slot for a time; ``windows_expiry`` when it changes by itself.
+    ``judge`` gives the health of each socket for a time, all GPUs, fresh slots and those that answer;
+    ``remember`` takes the number of GPUs seen and gives how many there should be; ``foreign`` gives what
+    others have to say for a time, and of each of their files when it was changed and how often refused.
     """
 
     def __init__(
@@ -184,6 +192,7 @@ class Collector:
         self.sources = sources
         self.series_max = series_max
         self.expected = expected
+        self.should_have = expected
         self.current: Published | None = None
         self.first = asyncio.Event()
         self.reload_ok = True
@@ -193,6 +202,9 @@ class Collector:
         self.children: list[Child] = [s.child for s in sources]
         self.windows: Callable[[float], Slot | None] = lambda _now: None
         self.windows_expiry: Callable[[float], float | None] = lambda _now: None
+        self.judge: Judge = lambda _now, _devices, _slots, _answering: {}
+        self.remember: Callable[[int], int | None] = lambda _seen: None
+        self.foreign: Callable[[float], tuple[Foreign, TextFiles]] = lambda _now: (Foreign(), ())
         self._catalogue = catalogue
         self._clock = clock
         self._replay = replay
@@ -242,7 +254,8 @@ class Collector:
         self.inventory.update(tuple(slot.devices for slot in fresh.values()))
         if (windows := self.windows(now)) is not None:
             fresh[windows.outcome.source] = windows
-        fill(self._builder, self._catalogue, self._facts(now, fresh))
+        foreign, textfiles = self.foreign(now)
+        fill(self._builder, self._catalogue, self._facts(now, fresh, textfiles))
         # Its own place in the page is known before its value is.
         self._builder.add("amdgpu_exporter_series", 0)
         vitals = self._builder.finish(Outcome(SOURCE, True, None, "", 0.0, now, now))
@@ -259,8 +272,8 @@ class Collector:
             )
         self._dropped += layout.dropped
         values = [b.values for b in blocks]
-        values[-1] = (*vitals.values[:-1], layout.exposed)
-        page = layout.render(values)
+        values[-1] = (*vitals.values[:-1], layout.exposed + foreign.series)
+        page = layout.render(values, foreign)
         self._generation += 1
         fresh[SOURCE] = vitals
         snapshot = Snapshot(self._generation, now, self.inventory.devices, fresh)
@@ -270,13 +283,17 @@ class Collector:
             self.first.set()
         self._schedule_expiry(now)
 
-    def _facts(self, now: float, fresh: Mapping[str, Slot]) -> Facts:
+    def _facts(self, now: float, fresh: Mapping[str, Slot], textfiles: TextFiles) -> Facts:
         alive = [s for s in self.sources if s.name in fresh]
+        devices = self.inventory.devices
+        present = frozenset().union(*(s.answering for s in alive))
+        remembered = self.remember(len({key.pci for key in present}))
+        self.should_have = remembered if self.expected is None else self.expected
         return Facts(
             at=now,
-            devices=self.inventory.devices,
-            present=frozenset().union(*(s.answering for s in alive)),
-            expected=self.expected,
+            devices=devices,
+            present=present,
+            expected=self.should_have,
             sources=tuple(
                 SourceFacts(
                     s.name, s.backend, s.root, s.outcome, s.missing if s.name in fresh else None, s.failures
@@ -292,6 +309,8 @@ class Collector:
             dropped_total=self._dropped,
             render_seconds=self._render_seconds,
             observed=bool(alive),
+            health=self.judge(now, devices, [fresh[s.name] for s in alive], present),
+            textfiles=textfiles,
         )
 
     def _died(self, source: PolledSource, detail: str) -> None:

@@ -21,11 +21,20 @@ _OM_TYPE = {Kind.STATE: "gauge"}
 _TEXT_TYPE = {Kind.STATE: "gauge", Kind.INFO: "gauge"}
 
 
+class Foreign(NamedTuple):
+    """Whole families that others made, as they stand in each format, and how many samples they hold."""
+
+    text: str = ""
+    openmetrics: str = ""
+    series: int = 0
+
+
 class Page:
     """One generation in both formats; a format is put together when it is first asked for."""
 
-    def __init__(self, families: list[tuple[_Family, str]]) -> None:
+    def __init__(self, families: list[tuple[_Family, str]], foreign: Foreign) -> None:
         self._families = families
+        self._foreign = foreign
         self._made: dict[bool, bytes] = {}
 
     @property
@@ -41,9 +50,10 @@ class Page:
         if openmetrics not in self._made:
             if openmetrics:
                 parts = [f.openmetrics_head + body for f, body in self._families]
-                parts.append("# EOF\n")
+                parts += (self._foreign.openmetrics, "# EOF\n")
             else:
                 parts = [f.text_head + body for f, body in self._families]
+                parts.append(self._foreign.text)
             self._made[openmetrics] = "".join(parts).encode("utf-8", "replace")
         return self._made[openmetrics]
 
@@ -74,9 +84,9 @@ class Layout:
         self.exposed = sum(_lines(catalogue[name]) * len(r) for name, r in rows.items())
         self._families = [_Family(catalogue[name], sorted(rows[name])) for name in sorted(rows)]
 
-    def render(self, blocks: Sequence[Sequence[Value]]) -> Page:
+    def render(self, blocks: Sequence[Sequence[Value]], foreign: Foreign | None = None) -> Page:
         """Fill in the values; ``blocks`` run parallel to the series the layout was made for."""
-        return Page([(family, family.body(blocks)) for family in self._families])
+        return Page([(family, family.body(blocks)) for family in self._families], foreign or Foreign())
 
 
 class Renderer:

@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from exporter import __version__
 from exporter.checks import devices as device_table
+from exporter.checks import health
 from exporter.collect import Collector
 from exporter.model import ConfigError, Device, Series, Snapshot
 from exporter.web import may_post
@@ -37,6 +38,7 @@ def create(
     reload: Callable[[], Awaitable[tuple[str, ...]]],
     token: Callable[[], str | None],
     notes: Callable[[], list[str]],
+    watch: health.Watch | None = None,
 ) -> FastAPI:
     """The application.
 
@@ -63,6 +65,17 @@ def create(
     def devices() -> list[dict[str, Any]]:
         """Every GPU with all its names."""
         return device_table.as_json(list(_snapshot(collector).devices.values()))
+
+    @app.get("/api/v1/health")
+    def condition() -> dict[str, Any]:
+        """Every GPU healthy, degraded, unhealthy or unknown, with the reasons."""
+        _snapshot(collector)
+        verdicts = watch.verdicts if watch else ()
+        sources = {
+            s.name: "pending" if s.outcome is None else "up" if s.outcome.ok else s.outcome.detail
+            for s in collector.sources
+        }
+        return health.as_json(verdicts, collector.should_have, sources)
 
     @app.get("/api/v1/status")
     def status() -> dict[str, Any]:
@@ -106,7 +119,8 @@ def landing_page(collector: Collector, notes: list[str]) -> str:
     parts += [f"<p class=note>{escape(note)}</p>" for note in notes]
     parts.append(
         "<p><a href=/metrics>Metrics</a> · <a href=/api/v1/devices>Devices</a> · "
-        "<a href=/api/v1/status>Status</a> · <a href=/-/healthy>Healthy</a> · <a href=/-/ready>Ready</a> · "
+        "<a href=/api/v1/status>Status</a> · <a href=/api/v1/health>Health</a> · "
+        "<a href=/-/healthy>Healthy</a> · <a href=/-/ready>Ready</a> · "
         "<a href=/docs>API</a></p>"
     )
     parts.append(_devices(snapshot) if snapshot else "<p>The first poll is pending.</p>")

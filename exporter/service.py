@@ -15,12 +15,15 @@ from typing import Any
 from exporter import config as configuration
 from exporter import logs, sources
 from exporter.catalogue import CATALOGUE
+from exporter.checks.expected import Expected
+from exporter.checks.health import Watch
 from exporter.child import Child
 from exporter.collect import Collector, Timing
 from exporter.config import Config
 from exporter.host import Clock
 from exporter.logs import event
 from exporter.model import ConfigError, Slot
+from exporter.textfile.feed import TextFeed
 from exporter.web import App, Web
 from exporter.windows.feed import Feed
 from exporter.windows.ledger import Keep, Ledger
@@ -57,6 +60,18 @@ class Service:
             )
         self.ledger = Ledger(_keep(config))
         self._replayed = replay is not None
+        self.watch = Watch()
+        self.collector.judge = self.watch.look
+        self._expected: Expected | None = None
+        if not replay:
+            state = configuration.state_directory(config, os.environ)
+            self._expected = Expected(state, config.path.sysfs)
+            self.collector.remember = self._expected.saw
+        self._texts: TextFeed | None = None
+        if folder := config.textfile.folder:
+            timing = lambda: self.collector.timing  # noqa: E731
+            self._texts = TextFeed(folder, config.textfile.max_bytes, self._clock, timing)
+            self.collector.foreign = self._texts.at
         self._reducer = Child("reducer", "exporter.windows.reducer", {})
         self._feeding: asyncio.Task[None] | None = None
         self._fed_from: object = None
@@ -72,6 +87,7 @@ class Service:
             self._feeding.cancel()
             self._feeding = None
         collector.children = [s.child for s in collector.sources]
+        collector.children += [self._texts.child] if self._texts else []
         collector.windows, collector.windows_expiry = _nothing, _never
         self.notes = [note for note in self.notes if not note.startswith(_NO_WINDOWS)]
         try:
@@ -119,6 +135,8 @@ class Service:
         for source in self.collector.sources:
             self._spawn(self.collector.run(source))
         self._feed()
+        if self._texts:
+            self._spawn(self._texts.run(self.collector.publish))
         self._spawn(self._measure())
         self._spawn(self._announce(listener))
         server = uvicorn.Server(
@@ -193,7 +211,7 @@ class Service:
     def _pages(self) -> App:
         from exporter.pages import create
 
-        return create(self.collector, self.reload, self._token, self._all_notes)
+        return create(self.collector, self.reload, self._token, self._all_notes, self.watch)
 
     def _all_notes(self) -> list[str]:
         found = self.collector.sources
@@ -226,6 +244,11 @@ class Service:
         for note in self._all_notes():
             event(log, logging.WARNING, note)
 
+    @staticmethod
+    def _remember(expected: Expected) -> None:
+        expected.save()
+        expected.refresh()
+
     async def _measure(self) -> None:
         """What the daemon and its children cost, now and then."""
         import psutil
@@ -240,6 +263,9 @@ class Service:
                     times = process.cpu_times()
                     costs[name] = (times.user + times.system, process.memory_info().rss)
             self.collector.processes = costs
+            if self._expected:
+                # The disk may be slow, and this is the event loop.
+                await asyncio.to_thread(self._remember, self._expected)
             await asyncio.sleep(_COST_EVERY_S)
 
 

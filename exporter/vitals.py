@@ -72,12 +72,17 @@ class Facts:
     render_seconds: float | None
     observed: bool  # a source has answered at least once
     extra: Mapping[str, float] = field(default_factory=dict)
+    health: Mapping[DeviceId, str] = field(default_factory=dict)  # socket -> state
+    textfiles: tuple[tuple[str, float | None, int], ...] = ()  # name, when it was changed, times refused
 
 
 def fill(builder: SlotBuilder, catalogue: Catalogue, facts: Facts) -> None:
     """Add all vitals but ``amdgpu_exporter_series``, which only the layout knows."""
     add = builder.add
     _identity(builder, catalogue, facts)
+    for socket, state in facts.health.items():
+        for each in catalogue["amdgpu_health_state"].states:
+            add("amdgpu_health_state", int(each == state), each, device=socket)
     if facts.observed:
         add("amdgpu_devices", len({d.pci for d in facts.present}))
     add("amdgpu_expected_devices", facts.expected)
@@ -96,6 +101,9 @@ def fill(builder: SlotBuilder, catalogue: Catalogue, facts: Facts) -> None:
                 add("amdgpu_exporter_readings_missing", s.missing.get(reason, 0), s.name, reason)
     for name, starts in facts.children.items():
         add("amdgpu_exporter_child_starts_total", starts, name)
+    for name, changed, refused in facts.textfiles:
+        add("amdgpu_exporter_textfile_modified_timestamp_seconds", changed, name)
+        add("amdgpu_exporter_textfile_errors_total", refused, name)
     for name, (cpu, memory) in facts.processes.items():
         add("amdgpu_exporter_cpu_seconds_total", cpu, name)
         add("amdgpu_exporter_resident_memory_bytes", memory, name)

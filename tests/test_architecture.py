@@ -26,7 +26,7 @@ _WINDOWS = tuple(
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli", "service", "sources", "__main__"),
     ("web", "pages", "checks", "compare.report"),
-    ("collect", "reader", "vitals", "history", *_WINDOWS),
+    ("collect", "reader", "vitals", "history", "textfile", *_WINDOWS),
     ("backends", "profilers", "owners"),
     ("host", "child", "worker", "command", "slots"),
     ("config",),

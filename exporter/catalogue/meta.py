@@ -86,6 +86,23 @@ METRICS: tuple[Metric, ...] = (
         "Starts of a helper process; more than one means that it died or had to be ended.",
         labels=("child",),
     ),
+    _own(
+        "textfile_modified",
+        Kind.GAUGE,
+        Unit.TIMESTAMP,
+        "When a file of the textfile folder was last changed; an old time means that its writer stopped.",
+        labels=("file",),
+        span=_TIME,
+        check="ls -l --time-style=full-iso FOLDER",
+    ),
+    _own(
+        "textfile_errors",
+        Kind.COUNTER,
+        Unit.NONE,
+        "Times a file of the textfile folder was looked at and not taken, whole; the log says why.",
+        labels=("file",),
+        check="promtool check metrics < FILE",
+    ),
     _own("series", Kind.GAUGE, Unit.NONE, "Time series in the page that carries this sample."),
     _own(
         "series_dropped",

@@ -13,6 +13,7 @@ from exporter.config.settings import (
     PollSection,
     SeriesSection,
     SmiCliSection,
+    TextfileSection,
     WebSection,
     WindowsSection,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "PollSection",
     "SeriesSection",
     "SmiCliSection",
+    "TextfileSection",
     "WebSection",
     "WindowsSection",
     "dump",

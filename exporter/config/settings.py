@@ -194,6 +194,20 @@ class SeriesSection(Section):
     )
 
 
+class TextfileSection(Section):
+    """Metrics of other programs, taken into the page from files."""
+
+    folder: PathText | None = _key(
+        None,
+        "Folder of files `*.prom` in the Prometheus text format, written elsewhere and renamed into place; "
+        "none: no such folder.",
+        reload=False,
+    )
+    max_bytes: int = _key(
+        1024 * 1024, "Size of all the files together (bytes).", reload=False, ge=1, le=64 * 1024 * 1024
+    )
+
+
 class LogSection(Section):
     """What is written to stderr."""
 
@@ -245,6 +259,7 @@ class Config(Section):
     kernels: KernelsSection = KernelsSection()
     bottleneck: BottleneckSection = BottleneckSection()
     series: SeriesSection = SeriesSection()
+    textfile: TextfileSection = TextfileSection()
     log: LogSection = LogSection()
     web: WebSection = WebSection()
 

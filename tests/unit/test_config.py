@@ -507,6 +507,8 @@ RESTART = {
     "devices.integrated",
     "smi_cli.tool",
     "smi_cli.deadline",
+    "textfile.folder",
+    "textfile.max_bytes",
 }
 
 

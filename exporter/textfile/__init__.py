@@ -1,0 +1,1 @@
+"""What site-specific collectors leave in a folder, taken into the page."""
