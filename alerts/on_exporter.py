@@ -8,10 +8,10 @@ from alerts.settings import Settings
 
 _STATUS = "systemctl status amdgpu-exporter; journalctl -u amdgpu-exporter -n 50"
 _METRICS = "curl -s localhost:9408/metrics"
-# What every healthy exporter serves, and which alerts go blind without it.
+# What every healthy exporter serves, and which alerts go blind without it. amdgpu_expected_devices is not
+# among them: where nobody has said how many GPUs there should be it is rightly absent.
 NODE_SIGNALS = (
     "amdgpu_devices",  # AmdGpuMissing
-    "amdgpu_expected_devices",  # AmdGpuMissing
     "amdgpu_exporter_source_up",  # AmdGpuSourceDown, AmdGpuMissing
     "amdgpu_exporter_source_last_success_timestamp_seconds",  # AmdGpuDataStale
     "amdgpu_exporter_source_duration_seconds",  # AmdGpuCollectionSlow

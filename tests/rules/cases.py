@@ -457,7 +457,6 @@ def _exporter() -> list[Case]:
     now = [m * 60.0 for m in range(120)]
     signals = [
         _n("amdgpu_devices", flat(8, 120)),
-        _n("amdgpu_expected_devices", flat(8, 120)),
         _n(source, flat(1, 120), source="gpu"),
         _n(last, now, source="gpu"),
         _n(took, flat(0.1, 120), source="gpu"),

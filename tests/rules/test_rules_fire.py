@@ -50,7 +50,7 @@ def rule_file(case: Case) -> dict[str, Any]:
     return {"groups": [{"name": "g", "interval": "1m", "rules": rules + alert[0]["rules"]}]}
 
 
-def test_file(case: Case, rules: str) -> dict[str, Any]:
+def promtool_file(case: Case, rules: str) -> dict[str, Any]:
     settings = read()[case.alert]
     about = next(
         r["labels"]["about"]
@@ -86,16 +86,13 @@ def test_file(case: Case, rules: str) -> dict[str, Any]:
     }
 
 
-test_file.__test__ = False  # type: ignore[attr-defined]  # a helper, whatever its name
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All cases laid out for promtool."""
     folder = tmp_path_factory.mktemp("cases")
     for n, case in enumerate(CASES):
         (folder / f"{n}.rules.yml").write_text(json.dumps(rule_file(case)))
-        content = json.dumps(test_file(case, f"{n}.rules.yml"))  # JSON is YAML, and quicker to write
+        content = json.dumps(promtool_file(case, f"{n}.rules.yml"))  # JSON is YAML, and quicker to write
         (folder / f"{n}.test.yml").write_text(content)
     return folder
 
