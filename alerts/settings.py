@@ -98,7 +98,10 @@ class Settings:
     def enabled(self, alert: str) -> bool:
         section = self[alert]
         section.used.add("enabled")
-        return section.values.get("enabled", True) is not False
+        on = section.values.get("enabled", True) is not False
+        if not on:
+            section.used.update(section.values)
+        return on
 
     def unused(self) -> list[str]:
         """Keys that no rule has asked for: misspelt, or of a rule that is gone."""

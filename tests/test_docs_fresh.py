@@ -16,7 +16,7 @@ from tests.tools import generate
 
 REPO = Path(__file__).resolve().parent.parent
 README = REPO / "README.md"
-WRITTEN = ("README.md", "CHANGELOG.md", "docs/ARCHITECTURE.md")
+WRITTEN = ("README.md", "CHANGELOG.md", "docs/ARCHITECTURE.md", "docs/ALERTS.md")
 
 
 def test_generated_pages_are_fresh() -> None:
