@@ -74,6 +74,14 @@ class Root:
         except OSError:
             return []
 
+    def names(self, rel: str) -> list[str]:
+        """Names in a folder, sorted; raises OSError, for where "empty" and "not allowed" differ."""
+        return sorted(os.listdir(self._at(rel)))
+
+    def target(self, rel: str) -> str:
+        """Where one link points, as it is written; raises OSError."""
+        return os.readlink(self._at(rel))
+
     def stamp(self, rel: str) -> int | None:
         """When entries of a folder last came or went, in wall-clock nanoseconds; None where it is not there.
 

@@ -6,17 +6,26 @@ Needs no library and no rights beyond those of the files; starts no process; wri
 from __future__ import annotations
 
 import logging
+import posixpath
 from collections.abc import Mapping
 
 from exporter.backends.sysfs_cards import DRM, KFD
-from exporter.backends.sysfs_gpu import GROUPS, GpuReader
-from exporter.backends.sysfs_topology import Part, Socket, discover
+from exporter.backends.sysfs_clients import DrmClients
+from exporter.backends.sysfs_gpu import GROUPS, GpuReader, Wanted
+from exporter.backends.sysfs_links import Links
+from exporter.backends.sysfs_parts import part_groups
+from exporter.backends.sysfs_processes import KfdProcesses
+from exporter.backends.sysfs_running import BusyTime
+from exporter.backends.sysfs_topology import Socket, discover
 from exporter.formats.gpu_metrics import Decoded
-from exporter.formats.gpu_metrics_units import partition_busy
 from exporter.host import Clock, Root, reason_of
-from exporter.model import Device, Raw, RawGroups, Reason
+from exporter.model import Device, DeviceId, Raw, RawGroups, Reason
 
 log = logging.getLogger(__name__)
+
+
+def _all(_group: str, *_path: str) -> bool:
+    return True
 
 
 class SysfsBackend:
@@ -33,18 +42,30 @@ class SysfsBackend:
         sysfs: Root,
         procfs: Root,
         *,
+        debugfs: Root | None = None,
         show_integrated: bool = False,
         serials: bool = False,
         clock: Clock | None = None,
         slow_s: float = 60.0,
         ras_s: float = 15.0,
+        wanted: Wanted = _all,
     ) -> None:
         self._root, self._procfs = sysfs, procfs
         self._show_integrated, self._serials = show_integrated, serials
         self._clock = clock or Clock()
         self._slow_s, self._ras_s = slow_s, ras_s
+        self._wanted = wanted
+        self._wants = frozenset(
+            filter(wanted, ("busy", "busy_seconds", "dies", "links", "processes", "gpu_metrics"))
+        )
         self._sockets: dict[str, Socket] = {}
         self._readers: dict[str, GpuReader] = {}
+        self._busy_times: dict[DeviceId, BusyTime] = {}
+        self._links = Links(sysfs)
+        self._processes = KfdProcesses(
+            sysfs, procfs, debugfs, slow_s=slow_s, wanted=lambda leaf: wanted("processes", leaf)
+        )
+        self._clients = DrmClients(procfs, every_s=slow_s)
         self._kfd = self._resolve_kfd()
         self._seen: object = None
         self._due = float("-inf")
@@ -59,11 +80,47 @@ class SysfsBackend:
         """
         now = self._clock.monotonic()
         self._update(now)
+        sockets = self._sockets.values()
+        links = self._links.read(self._seen, sockets) if "links" in self._wants else {}
+        processes = self._users(now) if "processes" in self._wants else {}
         out: list[tuple[Device, RawGroups]] = []
-        for socket in self._sockets.values():
+        for socket in sockets:
             groups, decoded = self._read(socket, now)
-            out.extend((p.device, _of_part(socket, p, groups, decoded)) for p in socket.parts)
+            for part in socket.parts:
+                own = part_groups(self._root, socket, part, groups, decoded, self._wants)
+                if "busy_seconds" in self._wants:
+                    own["busy_seconds"] = self._busy_seconds(now, part.device, own, decoded)
+                own["links"] = links.get(socket.pci)
+                own["processes"] = processes.get(part.device.id)
+                out.append((part.device, own))
         return out
+
+    def _users(self, now: float) -> dict[DeviceId, Raw]:
+        """Who uses each GPU, from the compute driver, or without one from the graphics driver."""
+        parts = [(p.device.id, p.device.kfd_gpu_id) for s in self._sockets.values() for p in s.parts]
+        ids = frozenset(gpu for _, gpu in parts if gpu is not None)
+        compute = self._processes.read(now, posixpath.dirname(self._kfd), ids)
+        if compute is not None:
+            return {device: compute.get(gpu) if gpu is not None else None for device, gpu in parts}
+        nodes = {
+            f"/dev/dri/{name}{index}": socket.pci
+            for socket in self._sockets.values()
+            for name, key in (("card", "drm"), ("renderD", "render"))
+            if (index := socket.parts[0].device.indices.get(key)) is not None
+        }
+        graphics = self._clients.read(now, nodes)
+        return {device: graphics.get(device.pci) for device, _ in parts if not device.partition}
+
+    def _busy_seconds(
+        self, now: float, device: Device, groups: Mapping[str, Raw], decoded: Decoded | None
+    ) -> Raw:
+        time = self._busy_times.setdefault(device.id, BusyTime())
+        if decoded is None:
+            table = groups.get("gpu_metrics")
+            if table is Reason.SUSPENDED:
+                time.pause()
+            return table if isinstance(table, Reason) else None
+        return time.take(now, decoded, device.id.partition, device.xccs)
 
     def _update(self, now: float) -> None:
         root = self._root
@@ -85,7 +142,7 @@ class SysfsBackend:
                 self._readers[socket.pci] = (
                     reader
                     if (reader := old.get(socket.pci)) and reader.path == socket.path
-                    else GpuReader(root, socket.path, self._slow_s, self._ras_s)
+                    else GpuReader(root, socket.path, self._slow_s, self._ras_s, self._wanted)
                 )
 
     def _resolve_kfd(self) -> str:
@@ -118,30 +175,6 @@ class SysfsBackend:
             reason = reason_of(e)
             # The folder of a device that is there can be read.
             return dict.fromkeys(GROUPS, Reason.GONE if reason is Reason.UNSUPPORTED else reason), None
-        if groups["busy"]["gfx"] is Reason.GONE:
+        if groups["busy"].get("gfx") is Reason.GONE:
             self._stale = True
         return groups, decoded
-
-
-def _of_part(
-    socket: Socket, part: Part, groups: Mapping[str, Raw], decoded: Decoded | None
-) -> dict[str, Raw]:
-    """The groups of one logical device: a partition has its own KFD figures and its own share of busy."""
-    out = dict(groups)
-    kfd: dict[str, Raw] = {"compute_units": part.device.compute_units}
-    if socket.vram_bytes is not None:
-        kfd["vram_bytes"] = socket.vram_bytes  # of the socket: the sum over its partitions
-    if part.node is not None:
-        kfd["partition_vram_bytes"] = part.node.vram_bytes
-    out["kfd"] = kfd
-    partition = part.device.id.partition
-    if partition is None or out.get("busy") is Reason.SUSPENDED or "busy" not in out:
-        return out
-    # The files and the table's averages speak of the whole card.
-    if decoded is None:
-        table = out["gpu_metrics"]
-        out["busy"] = {"gfx": table if isinstance(table, Reason) else None}
-    else:
-        out["busy"] = partition_busy(decoded, partition, part.device.xccs)
-        out["gpu_metrics"] = {**out["gpu_metrics"], "busy": {}}
-    return out

@@ -85,10 +85,18 @@ def asleep(root: Root, path: str) -> bool:
     return root.text(f"{path}/power/runtime_status") in _ASLEEP
 
 
-def cards(root: Root) -> tuple[list[Card], dict[int, int]]:
-    """AMD cards by number, and for partitions beyond the first: render minor -> card number."""
+@dataclass(frozen=True, slots=True)
+class Secondary:
+    """The DRM card of a partition beyond the first: its number and the folder of its device."""
+
+    index: int
+    path: str
+
+
+def cards(root: Root) -> tuple[list[Card], dict[int, Secondary]]:
+    """AMD cards by number, and those of partitions beyond the first by render minor."""
     found: list[Card] = []
-    secondary: dict[int, int] = {}
+    secondary: dict[int, Secondary] = {}
     for name in root.listdir(DRM):
         match = _CARD.match(name)
         if not match:
@@ -100,7 +108,7 @@ def cards(root: Root) -> tuple[list[Card], dict[int, int]]:
         index, render = int(match[1]), _render(root, path)
         if posixpath.basename(path).startswith("amdgpu_xcp"):
             if render is not None:
-                secondary[render] = index
+                secondary[render] = Secondary(index, path)
         elif card := _card(root, path, index, render):
             found.append(card)
     return sorted(found, key=lambda c: c.index), secondary

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 GROUPS = ("busy", "memory", "hwmon", "dpm", "link", "ras", "gpu_metrics")
 
 _Parse = Callable[[bytes], Raw]
+Wanted = Callable[..., bool]  # (group, *path): whether any metric asks for what is there
 _SMALL = 4096
 _BLOB = 16384
 _SETTLED_NS = 1_000_000_000  # a folder changed less than this ago may change again within its stamp's grain
@@ -30,6 +31,15 @@ _SETTLED_NS = 1_000_000_000  # a folder changed less than this ago may change ag
 _BUSY = {"gfx": "gpu_busy_percent", "memory": "mem_busy_percent", "vcn": "vcn_busy_percent"}
 _POOLS = {"vram": "mem_info_vram", "visible_vram": "mem_info_vis_vram", "gtt": "mem_info_gtt"}
 _DOMAINS = ("sclk", "mclk", "fclk", "socclk", "vclk", "dclk")
+_LINK: tuple[tuple[str, str, _Parse], ...] = (
+    ("width", "current_link_width", sysfs_text.lanes),
+    ("speed", "current_link_speed", sysfs_text.transfers_per_second),
+    ("replays", "pcie_replay_count", sysfs_text.integer),
+)
+_LINK_LIMITS: tuple[tuple[str, str, _Parse], ...] = (
+    ("max_width", "max_link_width", sysfs_text.lanes),
+    ("max_speed", "max_link_speed", sysfs_text.transfers_per_second),
+)
 _HWMON = re.compile(r"(temp|freq|in)(\d+)_(input|label)\Z")
 _SERIES = {"temp": "temperature", "freq": "clock", "in": "voltage"}
 _RAS_BLOCK = re.compile(r"(\w+)_err_count\Z")
@@ -39,25 +49,29 @@ class GpuReader:
     """The files of one PCI device.
 
     Fast files are read on every poll. Limits and sizes are kept for ``slow_s`` seconds, error counts for
-    ``ras_s``; what is missing or unreadable is tried again on every poll.
+    ``ras_s``; what is missing or unreadable is tried again on every poll. What is not ``wanted`` is not read.
     """
 
-    def __init__(self, root: Root, path: str, slow_s: float, ras_s: float) -> None:
+    def __init__(self, root: Root, path: str, slow_s: float, ras_s: float, wanted: Wanted) -> None:
         self._root = root
         self._read = root.read
         self.path = path
         self._slow_s, self._ras_s = slow_s, ras_s
         self._status = f"{path}/power/runtime_status"
         self._blob = f"{path}/gpu_metrics"
-        self._busy = [(key, f"{path}/{file}") for key, file in _BUSY.items()]
-        self._used = [(pool, f"{path}/{file}_used") for pool, file in _POOLS.items()]
-        self._dpm = [(domain, f"{path}/pp_dpm_{domain}") for domain in _DOMAINS]
-        self._width, self._speed = f"{path}/current_link_width", f"{path}/current_link_speed"
-        self._replays = f"{path}/pcie_replay_count"
+        self._wanted = wanted
+        self._busy = [(key, f"{path}/{file}") for key, file in _BUSY.items() if wanted("busy", key)]
+        self._used = [
+            (pool, f"{path}/{file}_used") for pool, file in _POOLS.items() if wanted("memory", "used", pool)
+        ]
+        self._dpm = [(domain, f"{path}/pp_dpm_{domain}") for domain in _DOMAINS if wanted("dpm", domain)]
+        self._link = [(key, f"{path}/{file}", parse) for key, file, parse in _LINK if wanted("link", key)]
+        self._wants_hwmon, self._wants_ras = wanted("hwmon"), wanted("ras")
+        self._wants_table = any(map(wanted, ("gpu_metrics", "busy_seconds", "dies")))
         self._hwmon: _Hwmon | None = None
-        self._limits = _Kept(root, path, _limit_files(path))
+        self._limits = _Kept(root, path, _limit_files(path, wanted))
         self._slow_due = float("-inf")
-        self._ras = _Ras(root, f"{path}/ras")
+        self._ras = _Ras(root, f"{path}/ras", wanted)
         self._ras_due = float("-inf")
         self._complaint = ""
 
@@ -76,10 +90,10 @@ class GpuReader:
         if refresh:
             self._slow_due = now + self._slow_s
         value = self._value
-        hwmon = self._read_hwmon(refresh)
+        hwmon = self._read_hwmon(refresh) if self._wants_hwmon else None
         clocks = hwmon["clock"] if isinstance(hwmon, dict) else {}
         limits = self._limits.read(refresh)
-        table, decoded = self._table()
+        table, decoded = self._table() if self._wants_table else (None, None)
         groups: dict[str, Raw] = {
             "busy": {key: value(rel, sysfs_text.integer) for key, rel in self._busy},
             "memory": {
@@ -93,13 +107,8 @@ class GpuReader:
                 for domain, rel in self._dpm
                 if type(clocks.get(domain)) is not int
             },
-            "link": {
-                "width": value(self._width, sysfs_text.lanes),
-                "speed": value(self._speed, sysfs_text.transfers_per_second),
-                "replays": value(self._replays, sysfs_text.integer),
-                **limits["link"],
-            },
-            "ras": self._read_ras(now),
+            "link": {**{key: value(rel, parse) for key, rel, parse in self._link}, **limits["link"]},
+            "ras": self._read_ras(now) if self._wants_ras else None,
             "gpu_metrics": table,
         }
         return groups, decoded
@@ -128,7 +137,7 @@ class GpuReader:
 
     def _read_hwmon(self, refresh: bool) -> Raw:
         if self._hwmon is None or not self._hwmon.current():
-            self._hwmon = _Hwmon.open(self._root, f"{self.path}/hwmon")
+            self._hwmon = _Hwmon.open(self._root, f"{self.path}/hwmon", self._wanted)
             refresh = True
         return Reason.UNSUPPORTED if self._hwmon is None else self._hwmon.read(refresh)
 
@@ -139,13 +148,14 @@ class GpuReader:
         return self._ras.groups
 
 
-def _limit_files(path: str) -> dict[str, dict[str, tuple[str, _Parse]]]:
+def _limit_files(path: str, wanted: Wanted) -> dict[str, dict[str, tuple[str, _Parse]]]:
     return {
-        "size": {pool: (f"{path}/{file}_total", sysfs_text.integer) for pool, file in _POOLS.items()},
-        "link": {
-            "max_width": (f"{path}/max_link_width", sysfs_text.lanes),
-            "max_speed": (f"{path}/max_link_speed", sysfs_text.transfers_per_second),
+        "size": {
+            pool: (f"{path}/{file}_total", sysfs_text.integer)
+            for pool, file in _POOLS.items()
+            if wanted("memory", "size", pool)
         },
+        "link": {key: (f"{path}/{file}", parse) for key, file, parse in _LINK_LIMITS if wanted("link", key)},
     }
 
 
@@ -201,12 +211,12 @@ class _Hwmon:
     """One hwmon folder: which sensors it has, found once; their values, read every time."""
 
     @classmethod
-    def open(cls, root: Root, parent: str) -> _Hwmon | None:
+    def open(cls, root: Root, parent: str, wanted: Wanted) -> _Hwmon | None:
         """The GPU's hwmon folder; None where there is none."""
         names = [n for n in root.listdir(parent) if n.startswith("hwmon")]
-        return cls(root, f"{parent}/{names[0]}") if names else None
+        return cls(root, f"{parent}/{names[0]}", wanted) if names else None
 
-    def __init__(self, root: Root, path: str) -> None:
+    def __init__(self, root: Root, path: str, wanted: Wanted) -> None:
         self._root, self._path = root, path
         self._folder = _Folder(root, path)
         self._fast: list[tuple[str, str, str]] = []  # group, sensor, file
@@ -228,14 +238,17 @@ class _Hwmon:
             seen.add((match[1], match[2]))
             stem = match[1] + match[2]
             sensor = root.text(f"{path}/{stem}_label") or stem
-            self._fast.append((_SERIES[match[1]], sensor, f"{path}/{stem}_input"))
+            if wanted("hwmon", _SERIES[match[1]], sensor):
+                self._fast.append((_SERIES[match[1]], sensor, f"{path}/{stem}_input"))
             if match[1] == "temp":
                 for kind, group in (("crit", "temperature_critical"), ("emergency", "temperature_emergency")):
+                    if not wanted("hwmon", group, sensor):
+                        continue
                     if f"{stem}_{kind}" in have:
                         slow[group][sensor] = (f"{path}/{stem}_{kind}", sysfs_text.integer)
                     else:
                         self._without[group][sensor] = Reason.UNSUPPORTED
-        if "power1_cap" in have:
+        if "power1_cap" in have and wanted("hwmon", "power_cap"):
             slow["power"]["power_cap"] = (f"{path}/power1_cap", sysfs_text.integer)
         self._single = [
             (key, f"{path}/{file}")
@@ -244,7 +257,7 @@ class _Hwmon:
                 ("power_input", "power1_input"),
                 ("fan", "fan1_input"),
             )
-            if file in have
+            if file in have and wanted("hwmon", key)
         ]
         self._slow = _Kept(root, path, slow)
 
@@ -283,9 +296,11 @@ class _Hwmon:
 class _Ras:
     """Error counts by block. Each read asks the hardware, so the answers are kept for a while."""
 
-    def __init__(self, root: Root, path: str) -> None:
+    def __init__(self, root: Root, path: str, wanted: Wanted) -> None:
         self._root, self._path = root, path
         self._folder = _Folder(root, path)
+        self._wants_counts = any(wanted("ras", severity) for severity in ("ce", "ue", "de"))
+        self._wants_pages = wanted("ras", "pages")
         self._busy = False
         self._blocks: set[str] = set()  # every block that was ever there: one that goes is missed
         self.groups: Raw = Reason.UNSUPPORTED
@@ -303,10 +318,10 @@ class _Ras:
             return
         out: dict[str, dict[str, Raw]] = {"ce": {}, "ue": {}, "de": {}}
         self._blocks.update(match[1] for name in names if (match := _RAS_BLOCK.match(name)))
-        for block in sorted(self._blocks):
+        for block in sorted(self._blocks) if self._wants_counts else ():
             self._block(block, f"{self._path}/{block}_err_count", out)
         groups: dict[str, Raw] = dict(out)
-        if "gpu_vram_bad_pages" in names:
+        if "gpu_vram_bad_pages" in names and self._wants_pages:
             try:
                 groups["pages"] = sysfs_text.retired_pages(
                     self._root.read(f"{self._path}/gpu_vram_bad_pages")

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from exporter.backends.sysfs_cards import Card, Node, asleep, cards, nodes
+from exporter.backends.sysfs_cards import Card, Node, Secondary, asleep, cards, nodes
 from exporter.catalogue.chips import Chip, by_device_id
 from exporter.formats import sysfs_text
 from exporter.host import Root
@@ -25,10 +25,11 @@ _PARTITIONABLE = frozenset({"gfx942", "gfx950"})
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One logical device of a socket and what KFD says of it."""
+    """One logical device of a socket, what KFD says of it, and the folder of its own DRM card."""
 
     device: Device
     node: Node | None
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ class _Assembly:
     driver: str | None
     hip: Mapping[int, int]
     smi: Mapping[DeviceId, int]
-    secondary: Mapping[int, int]
+    secondary: Mapping[int, Secondary]
     serials: bool
 
     def socket(self, known: Socket | None) -> Socket:
@@ -196,7 +197,7 @@ class _Assembly:
                 kfd_gpu_id=node.gpu_id if node else None,
                 indices=self._indices(partition, node),
             )
-            parts.append(Part(device, node))
+            parts.append(Part(device, node, self._path(partition, device)))
         return Socket(
             self.draft.pci, card.path if card else None, tuple(parts), self._vram(nodes), not sleeps
         )
@@ -219,7 +220,8 @@ class _Assembly:
         render = node.get("drm_render_minor") if node else None
         if not partition and card is not None and card.render is not None:
             render = card.render
-        drm = card.index if card is not None and not partition else self.secondary.get(render or -1)
+        other = self.secondary.get(render or -1)
+        drm = card.index if card is not None and not partition else other.index if other else None
         smi = self.smi.get(DeviceId(self.draft.pci, partition), self.smi.get(DeviceId(self.draft.pci)))
         values = {
             "drm": drm,
@@ -229,6 +231,12 @@ class _Assembly:
             "amdsmi": smi,
         }
         return {name: value for name, value in values.items() if value is not None}
+
+    def _path(self, partition: int | None, device: Device) -> str | None:
+        if not partition:
+            return self.draft.card.path if self.draft.card else None
+        other = self.secondary.get(device.indices.get("render", -1))
+        return other.path if other else None
 
     def _text(self, name: str) -> str | None:
         text = self.root.text(f"{self.draft.card.path}/{name}") if self.draft.card else None

@@ -5,7 +5,7 @@ The labels of the info metrics are fields of ``Device`` or names of its indices;
 
 from __future__ import annotations
 
-from exporter.catalogue import links
+from exporter.catalogue import activity, links, processes
 from exporter.catalogue.schema import Field, Kind, Metric, Scope, Unit
 
 _ANY = 1e15  # no counter of a GPU reaches this in its life; larger is a misread field
@@ -384,4 +384,4 @@ _POWER = (
 )
 
 
-METRICS: tuple[Metric, ...] = _IDENTITY + _USE + _POWER + links.METRICS
+METRICS: tuple[Metric, ...] = _IDENTITY + _USE + activity.METRICS + processes.METRICS + _POWER + links.METRICS

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from exporter.catalogue import condition, device, health, links, meta, window
+from exporter.catalogue import condition, device, health, links, meta, processes, window
 from exporter.catalogue.schema import PREFIX, Catalogue, Field, Metric, Scope
 
 _AREAS = (
     ("Devices", device.METRICS),
     ("Links", links.METRICS),  # listed among the devices' own; the later heading holds
+    ("Processes", processes.METRICS),
     ("Health", (*health.METRICS, *condition.METRICS)),
     ("Profiling windows", window.METRICS),
     ("The exporter itself", meta.METRICS),

@@ -184,4 +184,27 @@ METRICS: tuple[Metric, ...] = (
         ),
         check="amd-smi xgmi --link-status",
     ),
+    Metric(
+        "link",
+        Kind.INFO,
+        Unit.NONE,
+        "How this GPU reaches each other one (peer is its PCI address) and its CPU (peer is cpu and the node "
+        "of the topology); constant 1. A link is direct with hops 1; the weight is the driver's measure of "
+        "distance. Whole sockets: links between partitions of one are left out.",
+        Scope.SOCKET,
+        (0, 1),
+        labels=("peer", "type", "hops", "weight"),
+        fields=(_sysfs("links", "peers.*.*.*.*", 1.0, ("peer", "type", "hops", "weight")),),
+        check="grep . /sys/class/kfd/kfd/topology/nodes/*/io_links/*/properties",
+    ),
+    Metric(
+        "numa_node",
+        Kind.GAUGE,
+        Unit.NONE,
+        "NUMA node of the host that this GPU hangs on; run its processes there. Absent on hosts of one.",
+        Scope.SOCKET,
+        (0, 1024),
+        fields=(_sysfs("links", "numa_node"),),
+        check="cat /sys/class/drm/card*/device/numa_node",
+    ),
 )

@@ -20,6 +20,8 @@ from exporter.host import READ_LIMIT, Clock, Root, reason_of
 from exporter.model import ConfigError
 
 _SECRET_FILES = frozenset({"unique_id", "serial_number"})
+_PROGRAM = re.compile(rb"\(.*\)", re.DOTALL)
+_UID_LINE = re.compile(rb"^Uid:.*$", re.MULTILINE)
 _SECRET_LINE = re.compile(rb"^(unique_id|hive_id) (\d+)$", re.MULTILINE)
 
 
@@ -52,6 +54,11 @@ class RecordingRoot(Root):
                 self.folders.add(f"{rel}/{name}")
         return names
 
+    def names(self, rel: str) -> list[str]:
+        names = self._inner.names(rel)
+        self.folders.add(rel)
+        return names
+
     def _link(self, rel: str) -> str | None:
         target = super()._link(rel)
         if target is not None:
@@ -78,6 +85,7 @@ def record(
     every: float = 5.0,
     *,
     sleep: Callable[[float], None] = time.sleep,
+    mask: Mask | None = None,
 ) -> None:
     """Write a capture of ``frames`` polls into ``dest``, a new or empty folder.
 
@@ -86,8 +94,8 @@ def record(
     """
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
         raise ConfigError(f"{dest}: not an empty folder; name a new one")
-    root = RecordingRoot(sysfs)
-    backend = SysfsBackend(root, procfs, show_integrated=True, serials=True, clock=_Every())
+    root, processes = RecordingRoot(sysfs), RecordingRoot(procfs)
+    backend = SysfsBackend(root, processes, show_integrated=True, serials=True, clock=_Every())
     polls: list[Mapping[str, bytes]] = []
     for n in range(max(frames, 1)):
         if n:
@@ -97,17 +105,17 @@ def record(
             raise ConfigError(f"{sysfs.path}: no AMD GPU here, so nothing to record; is --path.sysfs right?")
         polls.append(root.files)
     try:
-        _write(dest, root, _masked(polls), every)
+        _write(dest, root, _masked(polls, mask or Mask()), every)
+        _write_processes(dest / "proc", processes.files)
     except OSError as e:
         raise ConfigError(f"{e.filename or dest}: {e.strerror}; name a folder that can be written") from e
 
 
-def _masked(polls: list[Mapping[str, bytes]]) -> list[dict[str, bytes]]:
-    mask = _Mask()
+def _masked(polls: list[Mapping[str, bytes]], mask: Mask) -> list[dict[str, bytes]]:
     return [{rel: mask.file(rel, data) for rel, data in poll.items()} for poll in polls]
 
 
-class _Mask:
+class Mask:
     """Made-up identifiers: equal where the real ones were equal, not to be led back to them."""
 
     def __init__(self) -> None:
@@ -121,7 +129,7 @@ class _Mask:
             return b"MASKED\n" if data.strip() else data
         if name == "properties":
             return _SECRET_LINE.sub(
-                lambda m: m[1] + b" %d" % self._number(int(m[2])),
+                lambda m: m[1] + b" %d" % self.number(int(m[2])),
                 data,
             )
         return data
@@ -129,11 +137,11 @@ class _Mask:
     def _hexadecimal(self, data: bytes) -> bytes:
         try:
             # KFD writes the same number in decimal, so the number is masked, not its text.
-            return b"%016x\n" % self._number(int(data, 16))
+            return b"%016x\n" % self.number(int(data, 16))
         except ValueError:
             return b"" if not data.strip() else b"MASKED\n"
 
-    def _number(self, real: int) -> int:
+    def number(self, real: int) -> int:
         if not real:
             return 0
         digest = hashlib.blake2b(real.to_bytes(16, "big"), key=self._salt, digest_size=8).digest()
@@ -175,6 +183,18 @@ def _write(dest: Path, root: RecordingRoot, polls: list[dict[str, bytes]], every
         ).encode()
         + b"\n",
     )
+
+
+def _write_processes(dest: Path, files: Mapping[str, bytes]) -> None:
+    """Who was alive and whose they were; names and all else of a process stay out."""
+    for rel, data in files.items():
+        name = posixpath.basename(rel)
+        if name == "stat":
+            _put(dest / rel, _PROGRAM.sub(b"(masked)", data))
+        elif name == "status" and (found := _UID_LINE.search(data)):
+            _put(dest / rel, found[0] + b"\n")
+        elif rel == "2/comm":
+            _put(dest / rel, data)
 
 
 def _put(path: Path, data: bytes) -> None:

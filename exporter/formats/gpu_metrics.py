@@ -11,7 +11,13 @@ import struct
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from exporter.formats.gpu_metrics_tables import ATTRIBUTES, LAYOUTS, PARTITION_LAYOUTS, PARTITIONS
+from exporter.formats.gpu_metrics_tables import (
+    ATTRIBUTES,
+    LAYOUTS,
+    PARTITION_LAYOUTS,
+    PARTITION_OWN,
+    PARTITIONS,
+)
 from exporter.model import FormatError
 
 Decoded = dict[str, "int | list[int | None] | list[dict[str, list[int | None]]] | None"]
@@ -110,6 +116,26 @@ def decode(blob: bytes) -> Decoded:
         nested = partition_table(name)
         out["xcp_stats"] = [_slot(name, blob, start + i * nested.size) for i in range(PARTITIONS)]
     return out
+
+
+@cache
+def own_table() -> Table:
+    """The fixed layout of a partition's own table, 1.0."""
+    return _compile(PARTITION_OWN, _HEADER)
+
+
+def decode_partition(blob: bytes) -> Decoded:
+    """Decode a partition's own table, ``xcp_metrics``: 1.0 is fixed, 1.1 describes itself.
+
+    Shape, Absent, Errors: as ``decode``. The fields are those of this partition alone.
+    """
+    size, version = _header(blob)
+    if version == (1, 1):
+        return decode_attributes(blob)
+    layout = own_table()
+    if version != (1, 0) or size < layout.size or len(blob) < size:
+        raise FormatError(f"xcp_metrics: unknown table {version[0]}.{version[1]} of {size} bytes")
+    return _fields(layout, blob, _HEADER)
 
 
 def version_of(blob: bytes) -> tuple[int, int]:

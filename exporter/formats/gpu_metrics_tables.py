@@ -134,6 +134,13 @@ PARTITION_LAYOUTS: dict[str, str] = {
     "gfx_below_host_limit_thm_acc*8:8 gfx_low_utilization_acc*8:8 gfx_below_host_limit_total_acc*8:8",
 }
 
+# A partition's own table, 1.0; its 1.1 describes itself.
+PARTITION_OWN = (
+    "current_gfxclk*8 current_socclk*4 current_vclk0*4 current_dclk0*4 current_uclk - "
+    "gfx_busy_inst*8:4 jpeg_busy*40 vcn_busy*4 gfx_busy_acc*8:8 gfx_below_host_limit_ppt_acc*8:8 "
+    "gfx_below_host_limit_thm_acc*8:8 gfx_low_utilization_acc*8:8 gfx_below_host_limit_total_acc*8:8"
+)
+
 # Attribute ids of the self-describing table that mean the same on every kernel.
 ATTRIBUTES: tuple[str, ...] = (
     "temperature_hotspot",

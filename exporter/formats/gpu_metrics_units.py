@@ -43,6 +43,13 @@ _THROTTLE = {
     "vr_thermal": "vr_thm_residency_acc",
     "hbm_thermal": "hbm_thm_residency_acc",
 }
+# Each XCC counts for itself; the mean over them has the same denominator as the reasons above.
+_HOST_LIMITS = {
+    "host_limit_power": ("gfx_below_host_limit_ppt_acc",),
+    "host_limit_thermal": ("gfx_below_host_limit_thm_acc",),
+    "host_limit": ("gfx_below_host_limit_total_acc", "gfx_below_host_limit_acc"),
+    "low_utilization": ("gfx_low_utilization_acc",),
+}
 _COUNTERS = {
     "pcie_replays": "pcie_replay_count_acc",
     "pcie_replay_rollovers": "pcie_replay_rover_count_acc",
@@ -76,7 +83,7 @@ def unify(decoded: Decoded, version: tuple[int, int]) -> dict[str, Any]:
         "busy": {} if apu else _busy(d),
         "voltage": d.get("voltage_gfx"),
         "pcie": {"width": d.get("pcie_link_width") or None, "speed": d.get("pcie_link_speed") or None},
-        "throttle": {reason: d[name] for reason, name in _THROTTLE.items() if name in d},
+        "throttle": {reason: d[name] for reason, name in _THROTTLE.items() if name in d} | _host_limits(d),
         "throttle_samples": d.get("accumulation_counter"),
     }
     for name, field in _COUNTERS.items():
@@ -157,21 +164,76 @@ def mean_of(values: Iterable[int | None] | int | None) -> float | None:
     return sum(used) / len(used) if used else None
 
 
-def partition_busy(decoded: Decoded, partition: int, xccs: int | None) -> dict[str, float | None]:
-    """Percent by engine of one partition: the mean over its own XCCs.
+def _host_limits(d: Mapping[str, Any]) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for reason, names in _HOST_LIMITS.items():
+        values = [v for name in names for v in _of_xccs(d, name)]
+        if used := [v for v in values if v is not None]:
+            out[reason] = sum(used) / len(used)
+    return out
+
+
+def _of_xccs(d: Mapping[str, Any], name: str) -> list[int | None]:
+    """One value for each XCC of the socket, those of partition 0 first."""
+    if slots := d.get("xcp_stats"):
+        return [v for slot in slots for v in slot.get(name, ())]
+    values = d.get(name)
+    return values if isinstance(values, list) else [] if values is None else [values]
+
+
+def die_busy(decoded: Decoded) -> dict[str, int]:
+    """Percent by XCC of the socket; slots of XCCs that are not there are left out."""
+    values = [v for v in _of_xccs(decoded, "gfx_busy_inst") if v is not None and v != _NARROW_SENTINEL]
+    return dict(zip(_INDEX, values, strict=False))
+
+
+def _mine(d: Mapping[str, Any], name: str, partition: int, xccs: int | None) -> list[int | None] | None:
+    """The values of one partition's XCCs; None where they cannot be told from the others'.
 
     Up to 1.8 a slot of xcp_stats is a partition. In 1.9 partition p owns the XCCs p*n to p*n+n-1, where n
     is what KFD says the partition has; without it nothing can be said.
     """
+    if slots := d.get("xcp_stats"):
+        return slots[partition].get(name) if partition < len(slots) else None
+    values = d.get(name)
+    if not xccs or not isinstance(values, list):
+        return None
+    return values[partition * xccs : (partition + 1) * xccs]
+
+
+def partition_busy(decoded: Decoded, partition: int, xccs: int | None) -> dict[str, float | None]:
+    """Percent by engine of one partition: the mean over its own XCCs."""
     d: Mapping[str, Any] = decoded
+    out = {"gfx": mean_of(_mine(d, "gfx_busy_inst", partition, xccs))}
     if slots := d.get("xcp_stats"):
         mine = slots[partition] if partition < len(slots) else {}
-        out = {"gfx": mean_of(mine.get("gfx_busy_inst"))}
         for engine, name in (("vcn", "vcn_busy"), ("jpeg", "jpeg_busy")):
             if (mean := mean_of(mine.get(name))) is not None:
                 out[engine] = mean
-        return out
-    busy = d.get("gfx_busy_inst")
-    if not xccs or not isinstance(busy, list):
-        return {"gfx": None}
-    return {"gfx": mean_of(busy[partition * xccs : (partition + 1) * xccs])}
+    return out
+
+
+def own_busy(decoded: Decoded) -> dict[str, float | None]:
+    """Percent by engine in a partition's own table."""
+    d: Mapping[str, Any] = decoded
+    out = {"gfx": mean_of(d.get("gfx_busy_inst"))}
+    for engine, name in (("vcn", "vcn_busy"), ("jpeg", "jpeg_busy")):
+        if (mean := mean_of(d.get(name))) is not None:
+            out[engine] = mean
+    return out
+
+
+def activity(decoded: Decoded, partition: int | None, xccs: int | None) -> dict[str, float]:
+    """Percent summed over firmware samples, by engine; for a partition the mean over its own XCCs."""
+    d: Mapping[str, Any] = decoded
+    if partition is None:
+        both = {"gfx": d.get("gfx_activity_acc"), "memory": d.get("mem_activity_acc")}
+        return {engine: float(v) for engine, v in both.items() if isinstance(v, int)}
+    used = [v for v in _mine(d, "gfx_busy_acc", partition, xccs) or () if v is not None]
+    return {"gfx": sum(used) / len(used)} if used else {}
+
+
+def samples(decoded: Decoded) -> int | None:
+    """How many firmware samples the accumulators have taken; None in tables that do not count them."""
+    value = decoded.get("accumulation_counter")
+    return value if isinstance(value, int) else None

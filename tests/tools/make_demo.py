@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 
 import demo_node
+import demo_processes
 import demo_windows
 
 REPO = Path(__file__).resolve().parents[2]
@@ -36,6 +37,7 @@ DESCRIPTION = (
 def capture() -> tuple[dict[str, bytes], dict[str, bytes]]:
     """(files of the capture, truths by window)."""
     tree, frames, links = demo_node.files()
+    users, proc = demo_processes.files({pci: load.vram_gib << 30 for pci, load in demo_node.LOADS.items()})
     windows, truths = demo_windows.files()
     described = {
         "version": 1,
@@ -46,7 +48,8 @@ def capture() -> tuple[dict[str, bytes], dict[str, bytes]]:
         "windows": [{"path": f"windows/{name}", "at": at} for name, _, at, _ in demo_windows.WINDOWS],
     }
     out = {"capture.json": (json.dumps(described, indent=2) + "\n").encode()}
-    out |= {f"sys/{path}": body for path, body in tree.items()}
+    out |= {f"sys/{path}": body for path, body in (tree | users).items()}
+    out |= {f"proc/{path}": body for path, body in proc.items()}
     out |= {f"sys/{path}": target + b"\n" for path, target in links.items()}
     out |= {f"frames/{path}": b"".join(records) for path, records in frames.items()}
     out |= {f"windows/{path}": body for path, body in windows.items()}

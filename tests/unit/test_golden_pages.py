@@ -17,9 +17,9 @@ GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 CASES = ("21-sysfs-mixed-vendors", "22-kfd-order-reversed")
 
 
-def page(root: Path) -> str:
+def page(root: Path, proc: Path | None = None) -> str:
     """What ``/metrics`` says of the devices under ``root``, without what it says of the exporter."""
-    machine = trees.Machine(root)
+    machine = trees.Machine(root, proc)
     machine.poll()
     devices = {d.id: d for d in machine.devices}
     own = SlotBuilder()
@@ -79,8 +79,15 @@ def test_the_hostile_trees_have_their_reviewed_pages(
 def test_the_made_node_has_its_reviewed_page(
     tmp_path: Path, golden: Callable[[Path, str], None], partitions: int
 ) -> None:
-    trees.mi300x(tmp_path, sockets=2, partitions=partitions)
-    text = page(tmp_path)
+    root, proc = tmp_path / "sys", trees.host(tmp_path / "proc")
+    trees.mi300x(root, sockets=2, partitions=partitions)
+    ids = [10001 + n for n in range(2 * partitions)]
+    trees.using(root, 11, dict.fromkeys(ids, 0) | {ids[0]: 5 << 30}, ((ids[0], 0), (ids[0], 1)), occupied=38)
+    trees.using(root, 12, dict.fromkeys(ids, 0) | {ids[0]: 1 << 30, ids[-1]: 7 << 30}, ((ids[-1], 0),))
+    trees.using(root, 13, dict.fromkeys(ids, 1 << 40))
+    trees.alive(proc, 11, user=1000)
+    trees.alive(proc, 12, user=1001)
+    text = page(root, proc)
     _sound(text)
     golden(GOLDEN / f"made-mi300x-2x-{partitions}.prom", text)
 

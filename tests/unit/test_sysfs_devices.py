@@ -157,7 +157,7 @@ def test_case_21_lists_the_accelerator_and_leaves_the_sleeping_igpu_alone(sample
     assert rows["amdgpu_power_watts", gpu, ""] == 410
     assert rows["amdgpu_temperature_celsius", gpu, "junction"] == 66
     assert {device for _, device, _ in rows} == {gpu}
-    harmless = {"vendor", "device", "class", "revision", "uevent", "runtime_status"}
+    harmless = {"vendor", "device", "class", "revision", "uevent", "runtime_status", "numa_node"}
     igpu = {r.rsplit("/", 1)[1] for r in machine.root.reads if "0000:c4:00.0" in r}
     assert igpu <= harmless
     assert not [r for r in machine.root.reads if r.endswith("pcie_bw")]
@@ -348,10 +348,21 @@ def test_a_sleeping_gpu_is_not_read_and_is_read_when_it_wakes(tmp_path: Path) ->
     trees.put(device / "power/runtime_status", "suspended")
     machine = trees.Machine(tmp_path)
     rows = machine.poll()
-    kept_in_memory = {"vendor", "device", "class", "revision", "uevent", "runtime_status"}
+    kept_in_memory = {"vendor", "device", "class", "revision", "uevent", "runtime_status", "numa_node"}
     read = {r.rsplit("/", 1)[1] for r in machine.root.reads if "05:00.0" in r}
     assert read <= kept_in_memory
-    assert {m for m, _, _ in rows} == {"amdgpu_compute_units", "amdgpu_memory_size_bytes"}  # from KFD
+    assert {m.removeprefix("amdgpu_") for m, _, _ in rows} == {
+        "compute_units",  # these are of the compute driver, which answers from memory
+        "memory_size_bytes",
+        "processes",
+        "compute_queues",
+        "occupied_compute_units",
+        "evictions_seconds_total",
+        "copy_engine_seconds_total",
+        "page_faults_total",
+        "migrated_pages_total",
+        "numa_node",
+    }
     assert {g.reason for g in machine.gaps} >= {Reason.SUSPENDED}
     assert machine.devices[0].vbios is None
     trees.put(device / "power/runtime_status", "active")

@@ -15,6 +15,8 @@ from exporter.model import Reason
 GPU = "0000:05:00.0"
 HWMON = "hwmon/hwmon2/"
 BLOB_ONLY = {
+    "busy_seconds_total",
+    "die_busy_ratio",
     "energy_joules_total",
     "throttle_samples_total",
     "throttle_residency_total",

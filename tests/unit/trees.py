@@ -16,6 +16,7 @@ from typing import Any
 from exporter.backends.sysfs import SysfsBackend
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue.extract import Extractor
+from exporter.catalogue.schema import Catalogue
 from exporter.formats import gpu_metrics
 from exporter.host import READ_LIMIT, Clock, Root
 from exporter.model import Device, DeviceId, Gap, Series, Value
@@ -66,6 +67,7 @@ DEVICE_FILES = {
     "max_link_speed": "32.0 GT/s PCIe",
     "max_link_width": "16",
     "pcie_replay_count": "3",
+    "numa_node": "0",
     "vbios_version": "113-M3000100-102",
     "current_compute_partition": "SPX",
     "current_memory_partition": "NPS1",
@@ -104,6 +106,8 @@ METRICS = {
     "pcie_replay_rover_count_acc": [0],
     "pcie_nak_sent_count_acc": [5],
     "pcie_nak_rcvd_count_acc": [6],
+    "gfx_activity_acc": [308_016_750],
+    "mem_activity_acc": [106_779_140],
     "xgmi_read_data_acc": [1000 + i for i in range(7)],
     "xgmi_write_data_acc": [2000 + i for i in range(7)],
     "xgmi_link_status": [1, 1, 1, 1, 1, 1, 0],
@@ -119,6 +123,10 @@ SLOT = {
     "jpeg_busy": [0] * 32,
     "vcn_busy": [0, 8, 0, 0],
     "gfx_busy_acc": [70_000_000 + i for i in range(8)],
+    "gfx_below_host_limit_ppt_acc": [400 + 2 * i for i in range(8)],
+    "gfx_below_host_limit_thm_acc": [10] * 8,
+    "gfx_low_utilization_acc": [5_000 + i for i in range(8)],
+    "gfx_below_host_limit_total_acc": [900 + i for i in range(8)],
 }
 _CODE = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
@@ -161,6 +169,7 @@ def mi300x(root: Path, sockets: int = 1, partitions: int = 1, forbidden: bool = 
     put(node.parent / "generation_id", "1")
     put(node / "0/properties", "cpu_cores_count 96\nsimd_count 0\nlocation_id 0")
     put(node / "0/gpu_id", "0")
+    (node.parent.parent / "proc").mkdir()
     for s in range(sockets):
         bus = 5 + 0x20 * s
         device = root / f"devices/pci0000:00/0000:{bus:02x}:00.0"
@@ -205,6 +214,46 @@ def mi300x(root: Path, sockets: int = 1, partitions: int = 1, forbidden: bool = 
                 f"heap_type 1\nsize_in_bytes {VRAM // partitions}",
             )
     return devices
+
+
+def host(proc: Path) -> Path:
+    """A procfs that shows the whole host."""
+    put(proc / "2/comm", "kthreadd")
+    return proc
+
+
+def alive(
+    proc: Path, pid: int, *, user: int = 1000, start: int = 5000, state: str = "S", threads: int = 4
+) -> None:
+    """One process, with a name that is hard to step over."""
+    fields = ["0"] * 16 + [str(threads), "0"]
+    put(proc / f"{pid}/stat", f"{pid} (a) b) R 1) {state} {' '.join(fields)} {start} 0 0")
+    put(proc / f"{pid}/status", f"Name:\ta\nUid:\t{user}\t0\t0\t0\nGid:\t7\t7\t7\t7")
+
+
+def using(
+    root: Path,
+    pid: int | str,
+    vram: dict[int, int],
+    queues: tuple[tuple[int, int], ...] = (),
+    **counters: int,
+) -> Path:
+    """One entry of the compute driver's list: memory by GPU id, (GPU id, type) of queues, counters."""
+    base = root / f"class/kfd/kfd/proc/{pid}"
+    (base / "queues").mkdir(parents=True, exist_ok=True)
+    put(base / "pasid", "32768")
+    for gpu, size in vram.items():
+        put(base / f"vram_{gpu}", str(size))
+        put(base / f"sdma_{gpu}", str(counters.get("sdma_us", 0)))
+        put(base / f"stats_{gpu}/evicted_ms", str(counters.get("evicted_ms", 0)))
+        put(base / f"stats_{gpu}/cu_occupancy", str(counters.get("occupied", 0)))
+        for name, key in (("faults", "faults"), ("page_in", "pages_in"), ("page_out", "pages_out")):
+            put(base / f"counters_{gpu}/{name}", str(counters.get(key, 0)))
+    for number, (gpu, kind) in enumerate(queues):
+        put(base / f"queues/{number}/gpuid", str(gpu))
+        put(base / f"queues/{number}/type", str(kind))
+        put(base / f"queues/{number}/size", "16777216")
+    return base
 
 
 def _drm(root: Path, device: Path, card: int, render: int) -> None:
@@ -276,22 +325,32 @@ class WatchedRoot(Root):
         self.reads: list[str] = []
         self.errors: dict[str, int] = {}  # end of a path -> errno
 
+    def names(self, rel: str) -> list[str]:
+        self._fail(rel)
+        return super().names(rel)
+
     def read(self, rel: str, limit: int = READ_LIMIT) -> bytes:
         self.reads.append(rel)
+        self._fail(rel)
+        return super().read(rel, limit)
+
+    def _fail(self, rel: str) -> None:
         for end, number in self.errors.items():
             if rel.endswith(end):
                 raise OSError(number, os.strerror(number), rel)
-        return super().read(rel, limit)
 
 
 class Machine:
     """One tree under the sysfs backend: poll it, and see readings and gaps."""
 
-    def __init__(self, root: Path, **options: Any) -> None:
+    def __init__(
+        self, root: Path, proc: Path | None = None, catalogue: Catalogue = CATALOGUE, **options: Any
+    ) -> None:
         self.root = WatchedRoot(root)
+        self.procfs = WatchedRoot(proc or root / "no-proc")
         self.clock = TestClock()
-        self.backend = SysfsBackend(self.root, Root(str(root / "no-proc")), clock=self.clock, **options)
-        self._extractor = Extractor(CATALOGUE, "sysfs")
+        self.backend = SysfsBackend(self.root, self.procfs, clock=self.clock, **options)
+        self._extractor = Extractor(catalogue, "sysfs")
         self.series: list[Series] = []
         self.values: list[Value] = []
         self.gaps: list[Gap] = []
