@@ -81,13 +81,12 @@ class Table:
         if not data.strip():
             return
         if data.endswith(b"\n"):
-            yield self._exact(data, last=True)[0]
+            yield from self._whole(data)
             return
         self.partial = True
         start = data.rfind(b"\n") + 1
         if start and self._parse(data[start:]) is None and self._parse(data) is None:
-            batch, _ = self._exact(data[:start], last=True)
-            yield batch
+            yield from self._whole(data[:start])
             data = data[start:]
         row = self._parse(data)
         if row is not None and self._spare:
@@ -96,6 +95,11 @@ class Table:
             self._skip("truncated")
             return
         yield {name: [row[i]] for name, i in self._at.items()}
+
+    def _whole(self, data: bytes) -> Iterator[Batch]:
+        batch, _ = self._exact(data, last=True)
+        if batch[self.wanted[0]]:
+            yield batch
 
     def _may_be_cut(self, row: Sequence[bytes]) -> bool:
         last = self.columns[-1]

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from exporter.formats.trace import packed
 
 Columns = tuple[Sequence[int], Sequence[int]]
-NEVER = 1 << 62
+NEVER = (1 << 63) - 1  # the last instant a column can hold
+_BEYOND = (1 << 64, 1 << 64)  # an interval after every instant, so that a walk over intervals ends there
 
 
 class Gaps(NamedTuple):
@@ -78,7 +79,7 @@ def split(idle: Gaps, waiting: Sequence[int], calls: Columns) -> tuple[int, int]
     """
     queued = launching = 0
     intervals = zip(*calls, strict=True)
-    s, e = next(intervals, (NEVER, NEVER))
+    s, e = next(intervals, _BEYOND)
     for a, b, after in zip(idle.start, idle.end, idle.after, strict=True):
         wait = waiting[after]
         if wait < b:
@@ -88,12 +89,12 @@ def split(idle: Gaps, waiting: Sequence[int], calls: Columns) -> tuple[int, int]
             queued += b - wait
             b = wait
         while e <= a:
-            s, e = next(intervals, (NEVER, NEVER))
+            s, e = next(intervals, _BEYOND)
         while s < b:
             launching += (min(b, e)) - (max(a, s))
             if e >= b:
                 break
-            s, e = next(intervals, (NEVER, NEVER))
+            s, e = next(intervals, _BEYOND)
     return queued, launching
 
 
@@ -101,15 +102,15 @@ def covered(spans: Iterable[tuple[int, int]], union: Gaps) -> int:
     """How much of some ascending intervals that do not overlap lies in a union of others."""
     total = 0
     others = zip(union.start, union.end, strict=True)
-    s, e = next(others, (NEVER, NEVER))
+    s, e = next(others, _BEYOND)
     for a, b in spans:
         while e <= a:
-            s, e = next(others, (NEVER, NEVER))
+            s, e = next(others, _BEYOND)
         while s < b:
             total += (min(b, e)) - (max(a, s))
             if e >= b:
                 break
-            s, e = next(others, (NEVER, NEVER))
+            s, e = next(others, _BEYOND)
     return total
 
 

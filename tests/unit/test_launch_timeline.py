@@ -6,11 +6,12 @@ from array import array
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_traces import BASE, C, K, window
+from made_traces import BASE, C, K, load, window
 
 from exporter.model import TimelineState
 from exporter.windows import timeline
 from exporter.windows.join import merged
+from exporter.windows.timeline import NEVER
 
 SPAN = 60
 launch = st.tuples(
@@ -81,7 +82,7 @@ def test_files_with_planned_bounds_reach_the_same_count(tmp_path_factory, launch
     made = [C(s, e, n, tid=n) for s, e, n in calls]
     kernels = [K(s, e, n, stream=i) for i, (s, e, _, n) in enumerate(rows)]
     folder = window(tmp_path_factory.mktemp("w"), [], made, bounds=(low, low + length))
-    from made_traces import KERNEL_COLUMNS, load, table
+    from made_traces import KERNEL_COLUMNS, table
 
     (folder / "7_kernel_trace.csv").write_bytes(
         table(
@@ -143,3 +144,13 @@ def test_exposed_delay_is_the_wait_that_no_kernel_of_the_stream_explains():
     # On two streams nothing explains the second kernel's wait.
     assert timeline.exposed_delay(start, end, array("i", [0, 1, 0]), array("q", [1, 0, 38])) == 1 + 15 + 2
     assert timeline.exposed_delay(start, end, None, array("q", [timeline.NEVER, 0, timeline.NEVER])) == 5
+
+
+def test_times_at_the_end_of_what_can_be_written_end_the_walk(tmp_path):
+    last = (1 << 63) - 1 - BASE
+    rows = [K(10, 20, 1), K(last - 5, last - 2, 2), K(last - 1, last, 3)]
+    folder = window(tmp_path, rows, [C(0, 5, 1), C(6, 8, 2), C(9, 9, 3)])
+    (result,) = load(folder).results
+    assert sum(result.timeline_ns.values()) == result.span_ns
+    start, end = array("q", [1, NEVER - 2]), array("q", [2, NEVER])
+    assert timeline.covered([(0, NEVER)], timeline.gaps(start, end, 0, NEVER)) == NEVER - 1 - 2

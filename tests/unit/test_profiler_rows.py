@@ -378,3 +378,44 @@ def test_an_impossible_clock_refuses_the_times_and_keeps_the_counters(
     assert result.counters["GRBM_COUNT"] == cycles
     assert (result.execution_ns == 1000) == kept
     assert dict(analysis.sources[0].skipped) == ({} if kept else {"implausible": 1})
+
+
+def _damaged(rng: random.Random, data: bytes) -> bytes:
+    out = bytearray(data)
+    for _ in range(rng.randrange(1, 8)):
+        at = rng.randrange(len(out) + 1)
+        way = rng.randrange(4)
+        if way == 0 and at < len(out):
+            out[at] = rng.randrange(256)
+        elif way == 1:
+            del out[at : at + rng.randrange(1, 120)]
+        elif way == 2:
+            out[at:at] = rng.choice([b'"', b",", b"\n", b"\0", b"9" * 20, b"-1", b"nan", b'"""'])
+        else:
+            del out[at:]
+    return bytes(out)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_damage_raises_hangs_or_breaks_the_sum_of_the_states(tmp_path: Path, seed: int):
+    rng = random.Random(seed)
+    wide = b"Dispatch_ID,GPU_ID,PID,TID,Kernel_Name,Start_Timestamp,End_Timestamp,Correlation_ID,GRBM_COUNT\n"
+    whole = {
+        "7_kernel_trace.csv": kernels([K(50 * i + 20, 50 * i + 40, i) for i in range(1, 9)]),
+        "7_hip_api_trace.csv": calls([C(50 * i, 50 * i + 10, i) for i in range(1, 9)]),
+        "7_memory_copy_trace.csv": copies([(0, 10, "HOST_TO_DEVICE"), (20, 130, "DEVICE_TO_HOST")]),
+        "8_counter_collection.csv": counters(
+            [(i, "k", "SQ_WAVES", i, 10 * i, 10 * i + 9) for i in range(1, 9)]
+        ),
+        "results.csv": wide + b'1,3,9,"k",1000,2000,0,500\n2,3,9,"k",3000,4000,0,500\n',
+        "9_kernel_stats.csv": b'"Name","Calls","TotalDurationNs","MinNs"\n"k",1,5,5\n"j",2,nan,5\n',
+        "7_agent_info.csv": b"Node_Id,Agent_Type,Location_Id,Domain,Gpu_Id,Name\n4,GPU,49408,0,30004,gfx942\n",
+    }
+    for _ in range(40):
+        for name, data in whole.items():
+            (tmp_path / name).write_bytes(_damaged(rng, data) if rng.randrange(2) else data)
+        for result in load(tmp_path).results:
+            states = list(result.timeline_ns.values())
+            if None not in states:
+                assert sum(states) == result.span_ns
+                assert min(states) >= 0
