@@ -409,7 +409,7 @@ def test_no_damage_raises_hangs_or_breaks_the_sum_of_the_states(tmp_path: Path, 
         ),
         "results.csv": wide + b'1,3,9,"k",1000,2000,0,500\n2,3,9,"k",3000,4000,0,500\n',
         "9_kernel_stats.csv": b'"Name","Calls","TotalDurationNs","MinNs"\n"k",1,5,5\n"j",2,nan,5\n',
-        "7_agent_info.csv": b"Node_Id,Agent_Type,Location_Id,Domain,Gpu_Id,Name\n4,GPU,49408,0,30004,gfx942\n",
+        "7_agent_info.csv": b"Node_Id,Agent_Type,Location_Id,Domain,Gpu_Id\n4,GPU,49408,0,30004\n",
     }
     for _ in range(40):
         for name, data in whole.items():
