@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -134,55 +135,48 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 def show(analysis: Analysis, out: TextIO) -> None:
     """A page: what was read, then each GPU with its verdict, timeline, launches and kernels."""
-    from rich.console import Console
-
-    console = Console(file=out, highlight=False, soft_wrap=True, markup=False)
+    width = shutil.get_terminal_size().columns if out.isatty() else 200
     for source in analysis.sources:
         skipped = "".join(f", {count} {reason}" for reason, count in sorted(source.skipped.items()))
         state = " (cut)" if source.partial else ""
-        console.print(f"{source.path}: {source.format or 'not used'}, {source.rows} rows{skipped}{state}")
+        out.write(f"{source.path}: {source.format or 'not used'}, {source.rows} rows{skipped}{state}\n")
+    if not analysis.results:
+        out.write("\nNo kernel ran.\n")
     for result in analysis.results:
-        console.print()
-        _page(console, result)
+        out.write("\n" + "".join(f"{line}\n" for line in _page(result, width)))
 
 
-def _page(console: Any, r: WindowResult) -> None:
-    console.print(f"GPU {r.gpu}: {r.bottleneck} - {_TELLS[str(r.bottleneck)]}", style="bold")
+def _page(r: WindowResult, width: int) -> Iterator[str]:
+    yield f"GPU {r.gpu}: {r.bottleneck} - {_TELLS[str(r.bottleneck)]}"
     states = ", ".join(f"{s} {_percent(_share(r.timeline_ns.get(s), r.span_ns))}" for s in TimelineState)
     why = f" ({r.timeline_reason})" if r.timeline_reason else ""
-    console.print(f"  timeline   {states} of {_time(r.span_ns)}{why}")
-    console.print(f"  kernels    {r.kernels}, execution {_time(r.execution_ns)}, busy {_time(r.busy_ns)}")
-    console.print(
+    yield f"  timeline   {states} of {_time(r.span_ns)}{why}"
+    yield f"  kernels    {r.kernels}, execution {_time(r.execution_ns)}, busy {_time(r.busy_ns)}"
+    skew = f", {r.skewed} with clock skew" if r.skewed else ""
+    yield (
         f"  launches   {r.launches}, queue p50 {_time(r.queue_p50_ns)}, p95 {_time(r.queue_p95_ns)}, "
-        f"queue-delay ratio {_number(r.queue_delay_ratio)}, calls {_time(r.launch_call_ns)}"
-        + (f", {r.skewed} with clock skew" if r.skewed else "")
+        f"queue-delay ratio {_number(r.queue_delay_ratio)}, calls {_time(r.launch_call_ns)}{skew}"
     )
     if r.counters:
-        console.print(
+        yield (
             f"  counters   L2 hit ratio {_number(r.l2_hit_ratio)}, "
             f"VALU instructions {_number(r.valu_instructions)}, "
             f"compute density {_number(r.compute_density_ratio)}"
         )
     if r.kernel_stats:
-        console.print(_kernel_table(r))
-
-
-def _kernel_table(r: WindowResult) -> Any:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE, pad_edge=True)
-    for title in ("share", "total", "calls", "mean", "p50", "p95"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("kernel", overflow="ellipsis", no_wrap=True)
+        yield ""
+        yield _row("share", "total", "calls", "mean", "p50", "p95", "kernel")
     for k in r.kernel_stats[:TOP]:
         mean = k.total_ns // k.calls if k.calls else None
         spread = (k.p50_ns, k.p95_ns) if r.span_ns is not None else (None, None)
-        cells = (_percent(_share(k.total_ns, r.execution_ns)), _time(k.total_ns), str(k.calls), _time(mean))
+        share = _percent(_share(k.total_ns, r.execution_ns))
         name = "".join(ch if ch.isprintable() else "\ufffd" for ch in k.kernel)
-        table.add_row(*cells, *map(_time, spread), Text(name))
-    return table
+        yield _row(share, _time(k.total_ns), str(k.calls), _time(mean), *map(_time, spread), name)[:width]
+
+
+def _row(*cells: str) -> str:
+    *numbers, name = cells
+    return "  " + "".join(f"{cell:>10}" for cell in numbers) + f"  {name}"
 
 
 def _time(ns: int | None) -> str:
