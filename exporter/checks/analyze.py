@@ -142,8 +142,9 @@ def show(analysis: Analysis, out: TextIO) -> None:
         out.write(f"{source.path}: {source.format or 'not used'}, {source.rows} rows{skipped}{state}\n")
     if not analysis.results:
         out.write("\nNo kernel ran.\n")
-    for result in analysis.results:
-        out.write("\n" + "".join(f"{line}\n" for line in _page(result, width)))
+    out.writelines(
+        "\n" + "".join(f"{line}\n" for line in _page(result, width)) for result in analysis.results
+    )
 
 
 def _page(r: WindowResult, width: int) -> Iterator[str]:
