@@ -22,17 +22,24 @@ _KEYS = {"where", "times", "sum", "each", "relabel", "metric", "expr", "cannot"}
 _SOCKET = "cluster, instance, gpu, pci"
 _HOST = "([^:]+)(?::[0-9]+)?"
 # One series per GPU that carries their identity labels; every rule takes them from it.
-_IDENTITY = {
+_IDENTITY: dict[str, tuple[tuple[str, str, Any], ...]] = {
     "dme": (
         ("gpu_id", "gpu", "(.*)"),
         ("gpu_uuid", "uuid", "(.*)"),
         ("serial_number", "serial", "(.*)"),
         ("card_model", "model", "(.*)"),
+        ("driver_version", "driver", "(.*)"),
+        ("vbios_version", "vbios", "(.*)"),
+        ("card_vendor", "gpu", {".*": "AMD"}),
+        ("gpu_partition_id", "gpu", {".*": "0"}),  # as theirs: what is the socket's stands on partition 0
         ("hostname", "instance", _HOST),
     ),
     "omnistat": (("card", "gpu", "(.*)"),),
 }
-_NODE_LABELS = {"dme": (("hostname", "instance", _HOST),), "omnistat": ()}
+_NODE_LABELS: dict[str, tuple[tuple[str, str, Any], ...]] = {
+    "dme": (("hostname", "instance", _HOST),),
+    "omnistat": (),
+}
 
 
 class PeerError(ValueError):
@@ -186,5 +193,6 @@ def page() -> str:
             )
             out.append(f"| `{name}` | `{shown.replace('|', chr(92) + '|')}` |")
         out += ["", "Cannot be had:", ""]
+        out += [f"- {text}" for text in content.get("queries", ())]
         out += [f"- `{name}`: {reason}." for name, reason in without(peer).items()]
     return "\n".join(out) + "\n"

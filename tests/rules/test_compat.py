@@ -15,8 +15,11 @@ from tests.conftest import REPO
 from tests.rules.test_rules_fire import PROMTOOLS
 
 GPU = 'instance="n1:9408",gpu="2",pci="0000:46:00.0"'
-INFO = f'amdgpu_info{{{GPU},uuid="ff02",model="MI300X",serial="S1",driver="6.12",vbios="113"}}'
-DME = 'gpu_id="2",gpu_uuid="ff02",serial_number="S1",card_model="MI300X",hostname="n1",' + GPU
+INFO = f'amdgpu_info{{{GPU},uuid="ff02",model="MI300X",serial="S1",driver="6.12",vbios="113",gfx="gfx942"}}'
+DME = (
+    'gpu_id="2",gpu_uuid="ff02",serial_number="S1",card_model="MI300X",hostname="n1",card_vendor="AMD",'
+    'driver_version="6.12",vbios_version="113",gpu_partition_id="0",' + GPU
+)
 OMNI = f'card="2",{GPU}'
 # ours with its value -> theirs with the value in their unit, computed by hand.
 DME_VALUES = (
