@@ -15,6 +15,7 @@ from exporter import worker
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue.extract import Extractor
 from exporter.catalogue.schema import Catalogue
+from exporter.catalogue.select import Wanted, without
 from exporter.host import Clock, Root, resident_bytes
 from exporter.model import Backend, Device, Gap, Reason, Series, SourceError, Value
 from exporter.slots import Encoder
@@ -61,28 +62,32 @@ def open_backend(spec: dict[str, Any]) -> Backend:
 
     Keys: ``backend``; ``sysfs``, ``procfs`` for sysfs; ``capture`` for replay. For amdsmi ``sysfs``, and if
     wanted ``dev``, ``budget_s``, ``violations_s`` (0: never), ``skip`` (groups). For smi_cli ``sysfs``,
-    ``deadline``, and ``tool`` or null.
+    ``deadline``, and ``tool`` or null. For all ``disable``, names of metrics and groups that are not read.
     """
     name = spec["backend"]
+    wanted = Wanted(without(CATALOGUE, spec.get("disable", ())), "amdsmi" if name == "amdsmi" else "sysfs")
     if name == "sysfs":
         from exporter.backends.sysfs import SysfsBackend
 
         return SysfsBackend(
             Root(spec["sysfs"]),
             Root(spec["procfs"]),
+            debugfs=Root(spec["debugfs"]) if "debugfs" in spec else None,
             show_integrated=spec.get("integrated", "auto") == "show",
+            wanted=wanted,
         )
     if name == "amdsmi":
         from exporter.backends.amdsmi import AmdsmiBackend
-        from exporter.backends.amdsmi_socket import Cadence
+        from exporter.backends.amdsmi_socket import GROUPS, Cadence
 
+        skip = frozenset(spec.get("skip", ())) | {g for g in GROUPS if not wanted(g)}
         return AmdsmiBackend(
             Root(spec["sysfs"]),
             environ=os.environ,
             path=sys.path,
             dev=spec.get("dev", "/dev"),
             show_integrated=spec.get("integrated", "auto") == "show",
-            cadence=Cadence(violations_s=spec.get("violations_s", 0.0), skip=frozenset(spec.get("skip", ()))),
+            cadence=Cadence(violations_s=spec.get("violations_s", 0.0), skip=skip),
             budget_s=spec.get("budget_s", math.inf),
         )
     if name == "smi_cli":
@@ -94,7 +99,7 @@ def open_backend(spec: dict[str, Any]) -> Backend:
         from exporter.backends.sysfs import SysfsBackend
 
         sysfs, procfs = open_capture(spec["capture"], Clock())
-        return SysfsBackend(sysfs, procfs)
+        return SysfsBackend(sysfs, procfs, wanted=wanted)
     raise SourceError(Reason.UNSUPPORTED, f"unknown backend {name!r}")
 
 
@@ -105,7 +110,8 @@ def main() -> None:
         # Opened at the first poll, so that a backend that cannot start says why in an answer.
         nonlocal reader
         if reader is None:
-            reader = Reader(open_backend(worker.spec()), CATALOGUE)
+            spec = worker.spec()
+            reader = Reader(open_backend(spec), without(CATALOGUE, spec.get("disable", ())))
             # What is loaded by now stays: keep the collector from walking it at every poll.
             gc.freeze()
         return reader.poll(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,11 @@ def build(config: Config) -> tuple[list[PolledSource], Replay | None]:
     return [_SOURCES[name](config) for name in wanted], None
 
 
+def each(config: Config, names: Iterable[str]) -> list[PolledSource]:
+    """These sources, to be tried one beside the other."""
+    return [_SOURCES[name](config) for name in names]
+
+
 def _rocm_module() -> bool:
     """Whether an installed ROCm brings its amdsmi module; a look at files, nothing is loaded."""
     from exporter.backends.amdsmi_module import present
@@ -46,7 +51,9 @@ def _replay(config: Config) -> tuple[list[PolledSource], Replay]:
 
     path = config.capture or str(demo_path())
     about = describe(Path(path))
-    source = _polled("sysfs", path, {"backend": "replay", "capture": path}, backend="replay")
+    source = _polled(
+        "sysfs", path, {"backend": "replay", "capture": path, "disable": disabled(config)}, backend="replay"
+    )
     return [source], (about.name, about.synthetic)
 
 
@@ -73,8 +80,15 @@ def _on_host(config: Config, backend: str) -> dict[str, Any]:
         "backend": backend,
         "sysfs": path.sysfs,
         "procfs": path.procfs,
+        "debugfs": path.debugfs,
         "integrated": config.devices.integrated,
+        "disable": disabled(config),
     }
+
+
+def disabled(config: Config) -> list[str]:
+    """Names of metrics and groups that are not to be read."""
+    return [*config.metrics.disable, *([] if config.metrics.dies else ["dies"])]
 
 
 def _polled(

@@ -16,6 +16,7 @@ from exporter.config.durations import Duration, format_duration
 from exporter.config.settings import Config, PathText
 
 ENV_PREFIX = "AMDGPU_EXPORTER_"
+LIST = "a list of names that docs/METRICS.md knows, `*` for any text; as text with commas between them"
 _STRICT = ConfigDict(strict=True)
 _BOOLS = {"true": True, "false": False}
 
@@ -56,6 +57,8 @@ class Key:
         value = self.info.default
         if value is None:
             return "none"
+        if self.kind == "list":
+            return ", ".join(value) or "none"
         return format_duration(value) if self.kind == "duration" else str(value)
 
     @cached_property
@@ -68,6 +71,8 @@ class Key:
             return "duration"
         if self._is(PathText):
             return "path"
+        if get_origin(core) is tuple:
+            return "list"
         return {int: "whole number", float: "number", bool: "true or false"}.get(core, "text")
 
     @cached_property
@@ -78,7 +83,8 @@ class Key:
         if self.kind == "choice":
             text = "one of " + ", ".join(get_args(self._core))
         else:
-            text = {"duration": DURATION, "true or false": "true or false"}.get(self.kind, f"a {self.kind}")
+            words = {"duration": DURATION, "true or false": "true or false", "list": LIST}
+            text = words.get(self.kind, f"a {self.kind}")
         text += self._bounds()
         return f"{text}, or null for none" if self.optional else text
 
@@ -86,6 +92,8 @@ class Key:
         """Return the value that a flag's or variable's text stands for, not yet checked."""
         if self.optional and text == "":
             return None
+        if self.kind == "list":
+            return [part.strip() for part in text.split(",") if part.strip()]
         try:
             if self.kind == "whole number":
                 return int(text)
@@ -99,7 +107,17 @@ class Key:
         """Return the typed value. Errors: ValueError (pydantic's is one) where it is not what is expected."""
         if self.kind == "duration" and not isinstance(value, str) and not (value is None and self.optional):
             raise ValueError("a duration is text with a unit")
+        if self.kind == "list" and isinstance(value, list):
+            value = tuple(value)
         return self._adapter.validate_python(value)
+
+    def wrong(self, item: Any) -> bool:
+        """Whether this one item of a list is what makes the list wrong."""
+        try:
+            self.check([item])
+        except ValueError:
+            return True
+        return False
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:

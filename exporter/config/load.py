@@ -142,7 +142,9 @@ def _check(key: Key, value: Any, origin: str) -> Any:
     try:
         return key.check(value)
     except ValueError:
-        got = "something else" if key.secret else _show(value)
+        listed = key.kind == "list" and isinstance(value, list)
+        wrong = next(filter(key.wrong, value), value) if listed else value
+        got = "something else" if key.secret else _show(wrong)
         later = ", which this version does not have yet" if str(value) in _PLANNED else ""
         raise ConfigError(f"{origin}: {key.path}: expected {key.expected}, got {got}{later}") from None
 

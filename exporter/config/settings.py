@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from exporter.catalogue import CATALOGUE
+from exporter.catalogue.select import pointless
 from exporter.config.durations import Duration
 from exporter.windows.bottleneck import Thresholds
 
@@ -45,8 +47,16 @@ def _path(text: str) -> str:
     return text
 
 
+def _names(names: tuple[str, ...]) -> tuple[str, ...]:
+    if unknown := pointless(CATALOGUE, names):
+        raise ValueError(f"no metric and no group is called {unknown[0]}")
+    return names
+
+
 Listen = Annotated[str, AfterValidator(_listen)]
 PathText = Annotated[str, AfterValidator(_path)]
+# A list, so that it can also be given as one text with commas.
+Names = Annotated[tuple[str, ...], AfterValidator(_names)]
 Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
@@ -126,6 +136,18 @@ class DevicesSection(Section):
     integrated: Literal["auto", "show"] = _key(
         "auto", "Integrated GPUs: show them, or hide them beside discrete ones (auto).", reload=False
     )
+
+
+class MetricsSection(Section):
+    """Which readings are taken from the GPUs. What is switched off is not read either."""
+
+    disable: Names = _key(
+        (),
+        "Metrics that are not wanted, by name (`xgmi_*`, `amdgpu_clock_hertz`), and groups of raw readings "
+        "that are not to be read for any metric, as docs/METRICS.md lists them (`processes`, `ras`).",
+        reload=False,
+    )
+    dies: bool = _key(False, "Series of their own for the dies of a GPU: busy by XCC.", reload=False)
 
 
 class WindowsSection(Section):
@@ -255,6 +277,7 @@ class Config(Section):
     poll: PollSection = PollSection()
     smi_cli: SmiCliSection = SmiCliSection()
     devices: DevicesSection = DevicesSection()
+    metrics: MetricsSection = MetricsSection()
     windows: WindowsSection = WindowsSection()
     kernels: KernelsSection = KernelsSection()
     bottleneck: BottleneckSection = BottleneckSection()

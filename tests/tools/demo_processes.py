@@ -16,18 +16,16 @@ def files(vram_bytes: dict[str, int]) -> tuple[dict[str, bytes], dict[str, bytes
             continue
         number, gpu = FIRST + index, KFD_GPU_ID[pci]
         base = f"class/kfd/kfd/proc/{number}"
-        # The driver gives a process every GPU of the node; it uses one.
-        for other in KFD_GPU_ID.values():
-            sysfs[f"{base}/vram_{other}"] = str(vram_bytes[pci] if other == gpu else 0)
-            sysfs[f"{base}/sdma_{other}"] = str(1_250_000 if other == gpu else 0)
-            sysfs[f"{base}/stats_{other}/evicted_ms"] = "0"
-            for counter in ("faults", "page_in", "page_out"):
-                sysfs[f"{base}/counters_{other}/{counter}"] = "0"
-            sysfs[f"{base}/stats_{other}/cu_occupancy"] = str(38 + 24 * index if other == gpu else 0)
+        # As in a container that has one GPU.
+        sysfs[f"{base}/vram_{gpu}"] = str(vram_bytes[pci])
+        sysfs[f"{base}/sdma_{gpu}"] = "1250000"
+        sysfs[f"{base}/stats_{gpu}/evicted_ms"] = "0"
+        sysfs[f"{base}/stats_{gpu}/cu_occupancy"] = str(38 + 24 * index)
+        for counter in ("faults", "page_in", "page_out"):
+            sysfs[f"{base}/counters_{gpu}/{counter}"] = "0"
         for queue, kind in enumerate((0, 0, 0, 0, 1, 1)[: 3 + index % 4]):
             sysfs[f"{base}/queues/{queue}/gpuid"] = str(gpu)
             sysfs[f"{base}/queues/{queue}/type"] = str(kind)
-            sysfs[f"{base}/queues/{queue}/size"] = str(4 << 20)
         # Fields 4 to 21, of which the number of threads is the 20th.
         fields = ["0"] * 18
         fields[16] = "64"

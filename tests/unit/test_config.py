@@ -168,12 +168,14 @@ def other_value(key: Key) -> tuple[str, object]:
         "log.format": ("json", "json"),
         "series.max": ("500", 500),
         "windows.gauge_max_age": ("2h", 7200.0),
+        "metrics.disable": ("ras, xgmi_*", ("ras", "xgmi_*")),
     }
     by_kind: dict[str, tuple[str, object]] = {
         "duration": ("30s", 30.0),
         "whole number": ("7", 7),
         "number": ("0.25", 0.25),
         "path": ("/elsewhere", "/elsewhere"),
+        "true or false": ("true", True),
     }
     return by_path.get(key.path) or by_kind[key.kind]
 
@@ -505,6 +507,8 @@ RESTART = {
     "path.procfs",
     "path.debugfs",
     "devices.integrated",
+    "metrics.disable",
+    "metrics.dies",
     "smi_cli.tool",
     "smi_cli.deadline",
     "textfile.folder",
@@ -527,8 +531,12 @@ def test_a_reload_takes_all_but_the_keys_that_need_a_restart() -> None:
             "path.procfs": "/b",
             "path.debugfs": "/d",
             "devices.integrated": "show",
+            "metrics.disable": "ras",
+            "metrics.dies": "true",
             "smi_cli.tool": "/t",
             "smi_cli.deadline": "9s",
+            "textfile.folder": "/x",
+            "textfile.max_bytes": "9",
             "poll.interval": "1s",
             "kernels.top": "3",
         },
