@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from exporter.model import ConfigError, SourceError
 if TYPE_CHECKING:
     from exporter import config as configuration
     from exporter.checks.expected import Expected
+    from exporter.checks.machine import Settings
 
 app = typer.Typer(
     name="amdgpu-exporter",
@@ -111,6 +113,38 @@ def devices(
         raise typer.Exit(1)
 
 
+@app.command(epilog="Example: amdgpu-exporter check --bundle report.tar.gz")
+def check(
+    json: _Json = False,
+    bundle: Annotated[
+        Path | None, typer.Option(help="Also pack all that a maintainer needs into this new .tar.gz, masked.")
+    ] = None,
+    log: Annotated[Path | None, typer.Option(help="Log whose end goes into the bundle.")] = None,
+    config: _Config = None,
+    sysfs: _Sysfs = None,
+    procfs: _Procfs = None,
+) -> None:
+    """Say what works here, what does not, and the command that mends it.
+
+    Exit 0 fine, 1 degraded, 2 broken. docs/CHECK.md lists every finding and the form of --json.
+    """
+    import logging
+
+    from exporter import sources
+    from exporter.checks import bundle as bundles
+    from exporter.checks import check as checks
+    from exporter.checks.gather import gather
+
+    logging.disable(logging.CRITICAL)  # what a daemon would log is in the findings
+    machine = gather(_settings(config, sysfs, procfs), os.environ, sources.each)
+    findings = checks.run(machine)
+    _print_json(checks.as_json(machine, findings)) if json else typer.echo(checks.text(findings))
+    if bundle:
+        bundles.write(machine, findings, bundle, log)
+        typer.echo(f"wrote {bundle}; look into it before you send it", err=True)
+    raise typer.Exit(checks.exit_code(findings))
+
+
 @app.command(epilog="Example: amdgpu-exporter health --over 10s")
 def health(
     json: _Json = False,
@@ -197,12 +231,31 @@ def _seconds(option: str, text: str) -> float:
         raise ConfigError(f"{option} {text}: {e}") from e
 
 
-def _load(file: Path | None, sysfs: str | None, procfs: str | None) -> configuration.Loaded:
+def _load(
+    file: Path | None, sysfs: str | None, procfs: str | None, environ: Mapping[str, str] = os.environ
+) -> configuration.Loaded:
     """The configuration as the daemon would have it, with the given roots."""
     from exporter.config import load
 
     flags = {k: v for k, v in (("path.sysfs", sysfs), ("path.procfs", procfs)) if v is not None}
-    return load(file, os.environ, flags)
+    return load(file, environ, flags)
+
+
+def _settings(file: Path | None, sysfs: str | None, procfs: str | None) -> Settings:
+    """The configuration for a check, which goes on where a daemon would not start."""
+    from exporter.checks.machine import Settings
+    from exporter.config import state_directory
+
+    problem: str | None = None
+    try:
+        loaded = _load(file, sysfs, procfs)
+    except ConfigError as e:
+        problem, loaded = str(e), _load(None, sysfs, procfs, {})
+    config = loaded.config
+    if not os.path.isdir(config.path.sysfs):
+        raise ConfigError(f"path.sysfs: {config.path.sysfs} is no folder; give the root that holds class/drm")
+    state = state_directory(config, os.environ)
+    return Settings(config, file, problem, loaded.warnings, state, _remembered(config).most)
 
 
 def _remembered(config: configuration.Config) -> Expected:

@@ -346,3 +346,17 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _dotted(version: tuple[int, ...] | None) -> str:
     return ".".join(map(str, version)) if version else "unknown"
+
+
+def examine(environ: Mapping[str, str], files: Root, path: Sequence[str]) -> tuple[bool, str]:
+    """Whether a module may be tried, and in words what its files and its library's tell; loads nothing."""
+    first: str | None = None
+    for candidate in _candidates(environ, files, path):
+        stated, library = _stated_in(files, candidate), _library_in(files, candidate)
+        try:
+            _check(candidate, stated, library, files, final=False)
+        except SourceError as e:
+            first = first or str(e)
+            continue
+        return True, f"{candidate.folder}: module {_dotted(stated)}, library {_dotted(library)}"
+    return False, first or "no amdsmi module of an installed ROCm"

@@ -14,6 +14,7 @@ from alerts import build as alert_build
 from alerts import compat
 from dashboards import build as dashboards
 from exporter.catalogue import CATALOGUE, docs
+from exporter.checks import check
 from exporter.config import docs as config_docs
 
 REPO = Path(__file__).resolve().parents[2]
@@ -25,6 +26,7 @@ def generated() -> dict[Path, str]:
     return {
         Path("docs/METRICS.md"): docs.markdown(CATALOGUE),
         Path("docs/CONFIG.md"): config_docs.markdown(),
+        Path("docs/CHECK.md"): check.markdown(),
         **dashboards.built(),
         Path("docs/COMPATIBILITY.md"): compat.page(),
         **{Path("alerts") / path: text for path, text in alert_build.generated().items()},
