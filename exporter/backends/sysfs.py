@@ -87,7 +87,7 @@ class SysfsBackend:
         for socket in sockets:
             groups, decoded = self._read(socket, now)
             for part in socket.parts:
-                own = part_groups(self._root, socket, part, groups, decoded, self._wants)
+                own = part_groups(self._root, part, groups, decoded, self._wants)
                 if "busy_seconds" in self._wants:
                     own["busy_seconds"] = self._busy_seconds(now, part.device, own, decoded)
                 own["links"] = links.get(socket.pci)

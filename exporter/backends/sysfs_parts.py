@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from exporter.backends.sysfs_topology import Part, Socket
+from exporter.backends.sysfs_topology import Part
 from exporter.formats.gpu_metrics import Decoded, decode_partition
 from exporter.formats.gpu_metrics_units import die_busy, own_busy, partition_busy
 from exporter.host import Root, reason_of
@@ -17,7 +17,6 @@ _BLOB = 16384
 
 def part_groups(
     root: Root,
-    socket: Socket,
     part: Part,
     groups: Mapping[str, Raw],
     decoded: Decoded | None,
@@ -25,12 +24,7 @@ def part_groups(
 ) -> dict[str, Raw]:
     """What ``groups`` of the socket say of one part; a partition has its own KFD figures and busy share."""
     out = dict(groups)
-    kfd: dict[str, Raw] = {"compute_units": part.device.compute_units}
-    if socket.vram_bytes is not None:
-        kfd["vram_bytes"] = socket.vram_bytes  # of the socket: the sum over its partitions
-    if part.node is not None:
-        kfd["partition_vram_bytes"] = part.node.vram_bytes
-    out["kfd"] = kfd
+    out["kfd"] = part.kfd
     if decoded is not None and "dies" in wants:
         out["dies"] = {"busy": die_busy(decoded)}
     partition = part.device.id.partition

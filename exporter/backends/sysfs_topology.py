@@ -13,7 +13,7 @@ from exporter.backends.sysfs_cards import Card, Node, Secondary, asleep, cards, 
 from exporter.catalogue.chips import Chip, by_device_id
 from exporter.formats import sysfs_text
 from exporter.host import Root
-from exporter.model import Device, DeviceId
+from exporter.model import Device, DeviceId, Raw
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,7 @@ class Part:
     device: Device
     node: Node | None
     path: str | None = None
+    kfd: Mapping[str, Raw] = field(default_factory=dict)  # the raw group: stays the same object
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,6 @@ class Socket:
     pci: str
     path: str | None
     parts: tuple[Part, ...]
-    vram_bytes: int | None
     identified: bool  # False while asleep: identity that needs the GPU was not read
 
     @property
@@ -176,7 +176,7 @@ class _Assembly:
         texts = {name: read(name) for name in ("vbios_version", "product_name", "current_memory_partition")}
         uuid = _uuid(read("unique_id"), nodes.values())
         serial = read("serial_number") if self.serials else None
-        parts = []
+        parts, vram = [], self._vram(nodes)
         for partition in sorted(nodes, key=lambda p: -1 if p is None else p) or [
             0 if mode in _PARTITIONED_MODES else None
         ]:
@@ -197,10 +197,11 @@ class _Assembly:
                 kfd_gpu_id=node.gpu_id if node else None,
                 indices=self._indices(partition, node),
             )
-            parts.append(Part(device, node, self._path(partition, device)))
-        return Socket(
-            self.draft.pci, card.path if card else None, tuple(parts), self._vram(nodes), not sleeps
-        )
+            kfd: dict[str, Raw] = {"compute_units": device.compute_units}
+            if vram is not None:
+                kfd["vram_bytes"] = vram  # of the socket: the sum over its partitions
+            parts.append(Part(device, node, self._path(partition, device), kfd))
+        return Socket(self.draft.pci, card.path if card else None, tuple(parts), not sleeps)
 
     def _compute_units(self, node: Node | None, partition: int | None) -> int | None:
         if node is not None:

@@ -14,13 +14,15 @@ from exporter.catalogue.schema import Catalogue, Field, Metric, Scope
 from exporter.model import Device, DeviceId, Gap, Raw, RawGroups, Reason, Series, Value
 
 Labels = tuple[str, ...]
+_Result = tuple[list[Series], list[Value], list[Gap]]
 _LARGEST = sys.float_info.max
 
 
 class Extractor:
-    """The catalogue's fields for one backend, prepared once; keeps no values, only ``Series`` objects.
+    """The catalogue's fields for one backend, prepared once.
 
-    ``Series`` objects are shared between polls so that the same readings compare equal by identity.
+    ``Series`` objects are shared between polls so that the same readings compare equal by identity. A group
+    that a backend hands out again, the same object, is taken as unchanged and not gone through again.
     """
 
     def __init__(self, catalogue: Catalogue, backend: str) -> None:
@@ -48,7 +50,7 @@ class Extractor:
 class _Plan:
     """One metric and its fields for one backend."""
 
-    __slots__ = ("_high", "_known", "_low", "_name", "_steps", "of_socket")
+    __slots__ = ("_group", "_high", "_kept", "_known", "_low", "_name", "_steps", "of_socket")
 
     def __init__(self, metric: Metric, steps: list[_Step]) -> None:
         self.of_socket = metric.scope is Scope.SOCKET
@@ -57,8 +59,37 @@ class _Plan:
         self._low, self._high = max(metric.range[0], -_LARGEST), min(metric.range[1], _LARGEST)
         self._steps = steps
         self._known: dict[DeviceId, dict[Labels, Series]] = {}
+        # Only what comes from one group can be kept by that group's identity.
+        self._group = steps[0].group if len({step.group for step in steps}) == 1 else None
+        self._kept: dict[DeviceId, tuple[Raw, _Result | None]] = {}
 
     def extract(
+        self,
+        owner: DeviceId,
+        groups: RawGroups,
+        series: list[Series],
+        values: list[Value],
+        gaps: list[Gap],
+    ) -> None:
+        """Append what the plan's fields give, from the group as it is now or as it was last time."""
+        if self._group is None:
+            self._take(owner, groups, series, values, gaps)
+            return
+        group = groups.get(self._group)
+        last, result = self._kept.get(owner, (self, None))
+        if last is not group:
+            self._kept[owner] = (group, None)
+            self._take(owner, groups, series, values, gaps)
+            return
+        if result is None:  # the second time it is the same: it is one that stays
+            result = ([], [], [])
+            self._take(owner, groups, *result)
+            self._kept[owner] = (group, result)
+        series += result[0]
+        values += result[1]
+        gaps += result[2]
+
+    def _take(
         self,
         owner: DeviceId,
         groups: RawGroups,
