@@ -63,10 +63,11 @@ class Service:
         self.watch = Watch()
         self.collector.judge = self.watch.look
         self._expected: Expected | None = None
+        self._writing: asyncio.Task[None] | None = None
         if not replay:
             state = configuration.state_directory(config, os.environ)
             self._expected = Expected(state, config.path.sysfs)
-            self.collector.remember = self._expected.saw
+            self.collector.remember = self._remember
         self._texts: TextFeed | None = None
         if folder := config.textfile.folder:
             timing = lambda: self.collector.timing  # noqa: E731
@@ -244,10 +245,20 @@ class Service:
         for note in self._all_notes():
             event(log, logging.WARNING, note)
 
-    @staticmethod
-    def _remember(expected: Expected) -> None:
-        expected.save()
-        expected.refresh()
+    def _remember(self, seen: int) -> int | None:
+        """How many GPUs there should be; more than ever before are written down at once."""
+        expected = self._expected
+        if expected is None:
+            return None
+        most = expected.saw(seen)
+        if expected.dirty and not self._writing:
+            self._writing = self._spawn(self._write(expected))
+        return most
+
+    async def _write(self, expected: Expected) -> None:
+        # The disk may be slow, and this is the event loop.
+        await asyncio.to_thread(expected.save)
+        self._writing = None
 
     async def _measure(self) -> None:
         """What the daemon and its children cost, now and then."""
@@ -264,8 +275,7 @@ class Service:
                     costs[name] = (times.user + times.system, process.memory_info().rss)
             self.collector.processes = costs
             if self._expected:
-                # The disk may be slow, and this is the event loop.
-                await asyncio.to_thread(self._remember, self._expected)
+                await asyncio.to_thread(self._expected.refresh)
             await asyncio.sleep(_COST_EVERY_S)
 
 

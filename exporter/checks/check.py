@@ -8,7 +8,7 @@ from typing import Any
 
 from exporter import __version__
 from exporter.catalogue.docs import table
-from exporter.checks import on_daemon, on_driver, on_gpus, on_rights, on_tools
+from exporter.checks import health, on_daemon, on_driver, on_gpus, on_rights, on_tools
 from exporter.checks.finding import Check, Finding, Severity, find
 from exporter.checks.machine import Machine
 
@@ -58,6 +58,16 @@ same one for the same original throughout; what looks like an IPv4 address goes 
 version of four numbers. It never overwrites a file. Look into it before you send it.
 """
 
+_HEALTH = """## What `health` says
+
+`amdgpu-exporter health` polls once and says of each GPU whether it is healthy, degraded (it works and
+something is wrong), unhealthy (give it no work) or unknown (nothing was read that could tell, which is
+never the same as healthy). It prints one line of at most 80 bytes; exit 0 all healthy, 1 not, 2 unknown, as
+node-problem-detector's custom plugins read it. What has to rise to be seen (new errors, resets, heat) needs
+`--over 10s`, or the daemon, which serves the same as `amdgpu_health_state` and with these reasons in
+`/api/v1/health`.
+"""
+
 
 def run(machine: Machine) -> list[Finding]:
     """Every check, in the order they are documented."""
@@ -104,4 +114,6 @@ def markdown() -> str:
     for title, checks in _SUBJECTS:
         rows = [(f"`{c.id}`", c.worst.value, c.means, f"`{c.mend}`") for c in checks]
         parts += [f"## {title}\n", table(("Id", "At worst", "What is asked", "Command"), rows)]
+    reasons = [(f"`{ident}`", status, text) for ident, status, text in health.REASONS]
+    parts += [_HEALTH, table(("Id", "The GPU is", "Why"), reasons)]
     return "\n".join(parts)

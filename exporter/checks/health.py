@@ -54,6 +54,37 @@ class Status(StrEnum):
     UNKNOWN = "unknown"
 
 
+REASONS: tuple[tuple[str, str, str], ...] = (
+    (
+        "uncorrectable_errors",
+        "degraded; unhealthy for 15 min after a rise",
+        "ECC counted errors that were not corrected.",
+    ),
+    ("deferred_errors", "degraded", "ECC found bad data before anyone used it."),
+    ("pages_pending", "degraded", "Bad memory pages wait for a reset."),
+    ("pages_in_use", "unhealthy", "Bad memory pages cannot be taken out of use."),
+    ("reset", "degraded", "The GPU was reset in the last 15 min."),
+    (
+        "over_temperature",
+        "degraded; unhealthy at the emergency limit",
+        "A sensor is at the limit the GPU itself states.",
+    ),
+    (
+        "thermal_throttling",
+        "degraded",
+        "Heat held clocks down for more than 5 % of the last 5 to 10 min; the power limit is no fault.",
+    ),
+    (
+        "pcie_link",
+        "degraded",
+        "PCIe lanes or speed are below the maximum while the GPU is at least half busy.",
+    ),
+    ("gone", "unhealthy", "The GPU was seen since the start and is gone or does not answer."),
+    ("asleep", "unknown", "The kernel has suspended it; reading would wake it."),
+    ("no_readings", "unknown", "Nothing that tells of its health can be read."),
+    ("no_data", "unknown", "No source has answered lately."),
+)
+
 _WORST = (Status.UNHEALTHY, Status.DEGRADED, Status.UNKNOWN, Status.HEALTHY)
 
 

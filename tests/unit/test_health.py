@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+
 import pytest
 
+from exporter.checks import health
 from exporter.checks.health import (
     LINE_LIMIT,
     Limits,
@@ -192,6 +196,14 @@ def test_the_line_fits_a_supervisor_and_names_the_worst() -> None:
     assert "\n" not in text
     assert line((), None) == "unknown: no AMD GPU is visible"
     assert line((), 8) == "unhealthy: 8 of 8 GPUs are missing"
+
+
+def test_every_reason_is_documented_and_every_documented_one_exists() -> None:
+    source = inspect.getsource(health)
+    used = set(re.findall(r'Cause\(\s*"([a-z_]+)"', source)) | set(
+        re.findall(r'_unknown\(device, "([a-z_]+)"', source)
+    )
+    assert used == {ident for ident, _, _ in health.REASONS}
 
 
 def test_exit_codes_are_those_of_a_problem_daemon() -> None:
