@@ -126,9 +126,13 @@ class KfdProcesses:
             return Reason.DENIED
 
     def _look(self, folder: str, numbers: list[str], ids: frozenset[int], slow: bool) -> dict[int, Raw]:
-        alive = [p for n in numbers if (p := self._alive(n))]
+        listed = [self._alive(n) for n in numbers]
+        alive = [p for p in listed if isinstance(p, Process)]
         everything = slow or len(alive) * len(ids) <= _FILES
         uses = {gpu: Use() for gpu in ids}
+        for unknown in (r for r in listed if isinstance(r, Reason)):
+            for use in uses.values():
+                use.faults |= dict.fromkeys(("count", "memory", "queues", "occupied"), unknown)
         counted: dict[tuple[int, str], Raw] = {}
         for process in alive:
             path = f"{folder}/{process.key[0]}"
@@ -148,11 +152,16 @@ class KfdProcesses:
         """A process may open the driver several times; newer kernels list the others inside the first."""
         return [f"{path}/{n}" for n in self._root.listdir(path) if n.startswith("context_")]
 
-    def _alive(self, number: str) -> Process | None:
+    def _alive(self, number: str) -> Process | Reason | None:
+        """The process, None where it has ended, a Reason where nobody can tell."""
         try:
             life = proc_text.life(self._procfs.read(f"{number}/stat", 4096))
-        except (OSError, FormatError):
+        except (FileNotFoundError, ProcessLookupError):
             return None  # the whole host is seen, so what is not there has ended
+        except OSError as e:
+            return reason_of(e)
+        except FormatError:
+            return Reason.MALFORMED
         if not life.alive:
             return None
         key = (number, life.start)
@@ -171,7 +180,8 @@ class KfdProcesses:
         queues = self._queues(path) if self._wanted("queues") or self._wanted("count") else {}
         if isinstance(queues, Reason):
             for use in uses.values():
-                use.faults["queues"] = use.faults["count"] = queues
+                # Which GPUs to ask for waves, the queues would have told.
+                use.faults |= dict.fromkeys(("queues", "count", "occupied"), queues)
             queues = {}
         for gpu in queues.keys() & uses.keys():
             use = uses[gpu]

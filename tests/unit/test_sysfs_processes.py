@@ -119,8 +119,8 @@ def test_what_may_not_be_read_of_one_process_is_missed_and_never_a_part_of_the_s
     machine.root.errors = {f"12/vram_{ID}": errno.EACCES, "12/queues": errno.EACCES}
     rows = of(machine.poll())
     assert not {k for k in rows if k.startswith(("processes", "process_memory", "compute_queues"))}
-    denied = {m for m, d, r in machine.missing() if (d, r) == (GPU, "denied")}
-    assert denied == {"amdgpu_processes", "amdgpu_process_memory_bytes", "amdgpu_compute_queues"}
+    denied = {m.removeprefix("amdgpu_") for m, d, r in machine.missing() if (d, r) == (GPU, "denied")}
+    assert denied == {"processes", "process_memory_bytes", "compute_queues", "occupied_compute_units"}
 
 
 def test_queues_come_from_debugfs_where_the_folders_may_not_be_read(
@@ -245,23 +245,36 @@ def test_counters_of_processes_are_read_on_the_slow_cadence_only(node: tuple[Pat
 
 
 def test_many_processes_on_many_gpus_are_read_where_they_are_active(tmp_path: Path) -> None:
-    ids = list(range(100, 164))
+    ids = list(range(100, 120))
     proc = trees.host(tmp_path / "proc")
-    for pid in range(1, 41):
-        if pid != 2:
-            trees.using(
-                tmp_path, pid, {gpu: GIB if gpu == 100 + pid else 0 for gpu in ids}, ((100 + pid, 0),)
-            )
-            trees.alive(proc, pid)
+    for pid in range(11, 71):
+        base = tmp_path / f"class/kfd/kfd/proc/{pid}"
+        own = 100 + pid % 10
+        for gpu in ids:
+            trees.put(base / f"vram_{gpu}", str(GIB if gpu == own else 0))
+        trees.alive(proc, pid)
     root = trees.WatchedRoot(tmp_path)
     reader = KfdProcesses(root, trees.WatchedRoot(proc))
-    read = lambda now: reader.read(now, "class/kfd/kfd", frozenset(ids))  # noqa: E731
-    whole = read(0)
-    root.reads = []
-    assert read(20) == whole
-    assert len([r for r in root.reads if "vram_" in r]) == 39
+    whole = reader.read(0, "class/kfd/kfd", frozenset(ids))
     assert whole is not None
-    assert [whole[gpu]["count"] for gpu in (140, 141)] == [1, 0]
+    assert [whole[gpu]["count"] for gpu in (100, 109, 110)] == [6, 6, 0]
+    root.reads = []
+    assert reader.read(20, "class/kfd/kfd", frozenset(ids)) == whole
+    assert len([r for r in root.reads if "vram_" in r]) == 60
+    trees.put(tmp_path / "class/kfd/kfd/proc/11/vram_119", "5")
+    again = reader.read(61, "class/kfd/kfd", frozenset(ids))  # every minute all of them
+    assert again is not None
+    assert again[119]["count"] == 1
+
+
+def test_a_process_of_which_nobody_can_tell_whether_it_lives_is_no_zero(node: tuple[Path, Path]) -> None:
+    root, proc = node
+    trees.using(root, 11, {ID: GIB})
+    trees.alive(proc, 11)
+    trees.put(proc / "11/stat", "nonsense")
+    machine = trees.Machine(root, proc)
+    assert "processes" not in of(machine.poll())
+    assert ("amdgpu_processes", GPU, "malformed") in machine.missing()
 
 
 # --- without the compute driver ------------------------------------------------------------------------
