@@ -47,6 +47,10 @@ _READ = (
 )
 
 
+_Name = tuple[str, tuple[str, ...]]
+_Readings = dict[_Name, float]
+
+
 class Status(StrEnum):
     HEALTHY = "healthy"
     DEGRADED = "degraded"
@@ -121,8 +125,8 @@ class Sight:
     share of firmware samples, lately, in which heat held clocks down, by reason.
     """
 
-    readings: Mapping[tuple[str, tuple[str, ...]], float]
-    risen: Mapping[tuple[str, tuple[str, ...]], tuple[float, float]] = field(default_factory=dict)
+    readings: Mapping[_Name, float]
+    risen: Mapping[_Name, tuple[float, float]] = field(default_factory=dict)
     thermal: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -208,7 +212,9 @@ class Watch:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.verdicts: tuple[Verdict, ...] = ()
-        self._places: dict[int, tuple[tuple[Series, ...], list[tuple[int, Series]]]] = {}
+        self._key: list[object] = []
+        self._plan: dict[DeviceId, list[tuple[int, int, _Name, Series | None]]] = {}
+        self._asleep: frozenset[DeviceId] = frozenset()
         self._last: dict[Series, float] = {}
         self._risen: dict[Series, tuple[float, float]] = {}  # by how much, and when last
         self._thermal: dict[DeviceId, _Thermal] = {}
@@ -237,32 +243,24 @@ class Watch:
 
     def _gather(
         self, at: float, slots: Sequence[Slot]
-    ) -> tuple[dict[DeviceId, dict[tuple[str, tuple[str, ...]], float]], set[DeviceId]]:
-        readings: dict[DeviceId, dict[tuple[str, tuple[str, ...]], float]] = {}
-        asleep: set[DeviceId] = set()
-        seen: set[Series] = set()
-        for n, slot in enumerate(slots):
-            for place, series in self._of(n, slot.series):
-                if series in seen:
-                    continue
-                seen.add(series)
-                value = slot.values[place]
-                if isinstance(value, int | float) and series.device is not None:
-                    of = readings.setdefault(series.device.socket, {})
-                    name = series.metric, series.labels
-                    of[name] = max(value, of.get(name, value))  # the busiest partition stands for its socket
-                    if series.metric in _RISING:
+    ) -> tuple[dict[DeviceId, _Readings], frozenset[DeviceId]]:
+        key: list[object] = [part for slot in slots for part in (slot.series, slot.gaps)]
+        # Sources hand out the same tuples while nothing came or went, so where things lie is found once.
+        if len(key) != len(self._key) or any(a is not b for a, b in zip(key, self._key, strict=True)):
+            self._key, self._plan, self._asleep = key, _plan(slots), _asleep(slots)
+        values = [slot.values for slot in slots]
+        readings: dict[DeviceId, _Readings] = {}
+        for socket, rows in self._plan.items():
+            of: _Readings = {}
+            readings[socket] = of
+            for n, place, name, series in rows:
+                value = values[n][place]
+                if isinstance(value, int | float):
+                    if series is not None:
                         self._count(series, value, at)
-            asleep |= {g.device.socket for g in slot.gaps if g.reason is Reason.SUSPENDED and g.device}
-        return readings, asleep
-
-    def _of(self, n: int, series: tuple[Series, ...]) -> list[tuple[int, Series]]:
-        """Where the readings that matter lie; found once per series tuple, as sources hand out the same."""
-        known = self._places.get(n)
-        if known is None or known[0] is not series:
-            known = (series, [(i, s) for i, s in enumerate(series) if s.metric in _READ])
-            self._places[n] = known
-        return known[1]
+                    if name not in of or value > of[name]:  # the busiest partition stands for its socket
+                        of[name] = value
+        return readings, self._asleep
 
     def _count(self, series: Series, value: float, at: float) -> None:
         last = self._last.get(series)
@@ -270,9 +268,7 @@ class Watch:
         if last is not None and value > last:
             self._risen[series] = (value - last, at)
 
-    def _sight(
-        self, at: float, key: DeviceId, readings: Mapping[tuple[str, tuple[str, ...]], float]
-    ) -> Sight:
+    def _sight(self, at: float, key: DeviceId, readings: Mapping[_Name, float]) -> Sight:
         risen = {
             (s.metric, s.labels): (by, at - when)
             for s, (by, when) in self._risen.items()
@@ -288,6 +284,29 @@ class Watch:
             return Sight(readings, risen)
         thermal = self._thermal.setdefault(key, _Thermal())
         return Sight(readings, risen, thermal.share(at, samples, residency, self.limits.recent_s))
+
+
+def _plan(slots: Sequence[Slot]) -> dict[DeviceId, list[tuple[int, int, _Name, Series | None]]]:
+    """By socket: slot and place of each reading that matters, its name, and its series if a rise counts.
+
+    The first slot speaks for a series.
+    """
+    plan: dict[DeviceId, list[tuple[int, int, _Name, Series | None]]] = {}
+    seen: set[Series] = set()
+    for n, slot in enumerate(slots):
+        for place, series in enumerate(slot.series):
+            if series.metric in _READ and series.device is not None and series not in seen:
+                seen.add(series)
+                rises = series if series.metric in _RISING else None
+                row = n, place, (series.metric, series.labels), rises
+                plan.setdefault(series.device.socket, []).append(row)
+    return plan
+
+
+def _asleep(slots: Sequence[Slot]) -> frozenset[DeviceId]:
+    return frozenset(
+        g.device.socket for slot in slots for g in slot.gaps if g.reason is Reason.SUSPENDED and g.device
+    )
 
 
 @dataclass(slots=True)
