@@ -306,6 +306,8 @@ def _windows() -> list[Case]:
     still = replace(GPU_BOUND, verdict="balanced")
     skewed = replace(BALANCED, skewed=60)
     busy = _g("amdgpu_busy_ratio", flat(0.7, 300), engine="gfx")
+    crowded = replace(LAUNCH_BOUND, timeline=(0.0176, 0.0008, 0.0008, 0.0008))
+    long = replace(LAUNCH_BOUND, queue=0.004)
     return [
         fires(delay, "launch bound", traced(launch_bound, 120), gpu(), 60, 90, 110),
         fires(
@@ -336,6 +338,22 @@ def _windows() -> list[Case]:
         ),
         quiet(
             delay, "one window, scraped forty times", traced(once(LAUNCH_BOUND, still, 0, 99), 60), 20, 40, 55
+        ),
+        quiet(delay, "the verdict of launches, but hardly any idle time", traced([crowded], 120)),
+        quiet(delay, "the verdict of launches, but kernels outweigh the wait", traced([long], 120)),
+        quiet(
+            delay,
+            "two windows decide nothing",
+            [(n, v[:16] + [v[16]] * 104) for n, v in traced(launch_bound, 120)],
+            35,
+            45,
+            60,
+        ),
+        quiet(
+            delay,
+            "a burst of windows an hour ago",
+            [(n, [v[min(10 * m, 70)] for m in range(120)]) for n, v in traced(launch_bound, 120)],
+            65,
         ),
         quiet(delay, "too few launches", traced([replace(LAUNCH_BOUND, launches=20)], 120), 90),
         fires(
