@@ -34,7 +34,6 @@ def part_groups(
     table = out.get("gpu_metrics")
     if isinstance(table, Mapping):
         out["gpu_metrics"] = {**table, "busy": {}}
-    busy: Raw = None
     if decoded is not None:
         busy = partition_busy(decoded, partition, part.device.xccs)
         if busy["gfx"] is not None:
@@ -45,9 +44,7 @@ def part_groups(
     if isinstance(own, dict):
         out["busy"] = own
     else:
-        out["busy"] = (
-            busy if busy is not None else {"gfx": own or (table if isinstance(table, Reason) else None)}
-        )
+        out["busy"] = {"gfx": own or (table if isinstance(table, Reason) else None)}
     return out
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import made_nodes
 import pytest
 import trees
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,9 +19,10 @@ GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 CASES = ("21-sysfs-mixed-vendors", "22-kfd-order-reversed")
 
 
-def page(root: Path, proc: Path | None = None) -> str:
+def page(root: Path, proc: Path | None = None, errors: Mapping[str, int] | None = None) -> str:
     """What ``/metrics`` says of the devices under ``root``, without what it says of the exporter."""
     machine = trees.Machine(root, proc)
+    machine.root.errors = dict(errors or {})
     machine.poll()
     devices = {d.id: d for d in machine.devices}
     own = SlotBuilder()
@@ -75,7 +78,7 @@ def test_the_hostile_trees_have_their_reviewed_pages(
     golden(GOLDEN / f"case-{case}.prom", text)
 
 
-@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize("partitions", [1, 4, 8])
 def test_the_made_node_has_its_reviewed_page(
     tmp_path: Path, golden: Callable[[Path, str], None], partitions: int
 ) -> None:
@@ -92,6 +95,28 @@ def test_the_made_node_has_its_reviewed_page(
     golden(GOLDEN / f"made-mi300x-2x-{partitions}.prom", text)
 
 
+MADE = {
+    "made-mi250x": made_nodes.mi250x,
+    "made-guest": made_nodes.guest,
+    "made-mixed-vendors": made_nodes.mixed,
+}
+    "made-mi250x": made_nodes.mi250x,
+    "made-guest": made_nodes.guest,
+    "made-mixed-vendors": made_nodes.mixed,
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_nodes_that_no_capture_has_have_their_reviewed_pages(
+    tmp_path: Path, golden: Callable[[Path, str], None], name: str
+) -> None:
+    MADE[name](tmp_path)
+    errors = dict.fromkeys(made_nodes.GUEST_ERRORS, errno.EPERM) if name == "made-guest" else {}
+    text = page(tmp_path, errors=errors)
+    _sound(text)
+    golden(GOLDEN / f"{name}.prom", text)
+
+
 def test_no_page_is_left_of_a_machine_that_is_gone(samples: Path) -> None:
-    made = {f"made-mi300x-2x-{n}" for n in (1, 4)} | {f"case-{c}" for c in CASES}
+    made = MADE.keys() | {f"made-mi300x-2x-{n}" for n in (1, 4, 8)} | {f"case-{c}" for c in CASES}
     assert {f.stem for f in GOLDEN.glob("*.prom")} == made | set(trees.sample_names(samples))

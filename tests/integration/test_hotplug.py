@@ -1,0 +1,49 @@
+"""A GPU that leaves: the daemon keeps its place, says that it is gone, and takes it back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.unit import trees
+
+from .daemon import serving, until
+
+GONE = r'^amdgpu_up\{gpu="1",pci="0000:25:00\.0"\}'
+
+
+def test_a_gpu_that_was_seen_and_is_gone_stays_at_0_until_it_is_back(tmp_path: Path) -> None:
+    root = tmp_path / "sys"
+    devices = trees.mi300x(root, sockets=3, forbidden=False)
+    card, node = root / "class/drm/card1", root / "class/kfd/kfd/topology/nodes/2"
+    target = card.readlink()
+    args = (
+        "--backend",
+        "sysfs",
+        "--path.sysfs",
+        str(root),
+        "--path.procfs",
+        str(tmp_path),
+        "--interval",
+        "100ms",
+    )
+    with serving(tmp_path, *args) as daemon:
+        until(lambda: daemon.value(GONE) == 1, what="three GPUs being up")
+        card.unlink()
+        shutil.move(devices[1], tmp_path / "device")
+        shutil.move(node, tmp_path / "node")
+        until(lambda: daemon.value(GONE) == 0, what="the GPU being down")
+        series = daemon.series()
+        assert series["amdgpu_devices"] == 2
+        ups = {k.split('pci="')[1][:12]: v for k, v in series.items() if k.startswith("amdgpu_up{")}
+        assert ups == {"0000:05:00.0": 1, "0000:25:00.0": 0, "0000:45:00.0": 1}
+        said = {k.split("{")[0] for k in series if "0000:25:00.0" in k}
+        assert said <= {"amdgpu_up", "amdgpu_health_state"}
+        # The others keep their numbers while one is away.
+        assert 'amdgpu_power_watts{gpu="2",pci="0000:45:00.0"}' in series
+        assert daemon.value(r"^amdgpu_exporter_source_up\{") == 1
+        shutil.move(tmp_path / "device", devices[1])
+        shutil.move(tmp_path / "node", node)
+        card.symlink_to(target)
+        until(lambda: daemon.value(GONE) == 1, what="the GPU being back")
+        assert daemon.series()["amdgpu_devices"] == 3
