@@ -74,6 +74,13 @@ bench: $(INSTALLED_DEV) ## Print what it costs, beside others where they are ins
 	@tests/install-parts
 	for each in benchmarks/[a-z]*.py; do echo "== $$each"; $(BIN)/python "$$each"; done
 
+# Grafana has no server package for this, but its front-end libraries are published: render with those.
+.PHONY: dashboards-proof
+dashboards-proof: $(INSTALLED_DEV) ## Render the dashboards with Grafana's libraries over a replayed hour; needs npm, chromium
+	@tests/install-parts
+	(cd dashboards/render && npm ci --ignore-scripts --legacy-peer-deps --no-audit --no-fund)
+	AMDGPU_EXPORTER_KEEP_PICTURES=1 $(BIN)/python -m pytest tests/integration/test_dashboards_live.py $(ARGS)
+
 .PHONY: clean
 clean: ## Remove what was built or installed here
 	rm -rf $(VENV) .cache build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

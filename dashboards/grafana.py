@@ -34,7 +34,7 @@ UNITS = {
     Unit.RPM: "rotrpm",
     Unit.SECONDS: "s",
     Unit.TIMESTAMP: "dateTimeAsIso",
-    Unit.TRANSFERS_PER_SECOND: "si:T/s",
+    Unit.TRANSFERS_PER_SECOND: "si: T/s",  # without the blank, T is taken for tera
     Unit.VOLTS: "volt",
     Unit.WATTS: "watt",
 }
@@ -79,15 +79,17 @@ class Panel:
 class Series(Panel):
     """Values over time. ``stacked``: parts of a whole."""
 
-    stacked: bool = False
+    stacked: bool = False  # the values must add up to one whole, or the sum is drawn beyond it
+    right: bool = False  # legend beside the graph, for long names
     colours: Mapping[str, str] = field(default_factory=dict)  # end of a legend -> colour
     steps_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Stat(Panel):
-    """The value now, large."""
+    """The value now, large. ``text``: auto, name (the legend alone), value_and_name."""
 
+    text: str = "auto"
     wide: int = 4
     high: int = 4
 
@@ -106,7 +108,7 @@ class Column:
     unit: str | None = None
     bar: bool = False
     wide: int | None = None
-    names: Mapping[str, str] = field(default_factory=dict)  # value -> text
+    decimals: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,7 @@ def _kinds(panel: Panel) -> tuple[str, Json, Json, Json]:
     """Type, options, field defaults and further keys of a panel."""
     reduce = {"calcs": ["lastNotNull"], "fields": "", "values": False}
     if isinstance(panel, Series):
-        return "timeseries", _series_options(), _series_defaults(panel), {}
+        return "timeseries", _series_options(panel), _series_defaults(panel), {}
     if isinstance(panel, Stat):
         options = {
             "colorMode": "value",
@@ -268,7 +270,7 @@ def _kinds(panel: Panel) -> tuple[str, Json, Json, Json]:
             "justifyMode": "auto",
             "orientation": "auto",
             "reduceOptions": reduce,
-            "textMode": "auto",
+            "textMode": panel.text,
             "wideLayout": True,
         }
         return "stat", options, {"color": {"mode": "thresholds"}}, {}
@@ -297,9 +299,14 @@ def _kinds(panel: Panel) -> tuple[str, Json, Json, Json]:
     return "text", {"content": panel.content, "mode": "markdown"}, {}, {}
 
 
-def _series_options() -> Json:
+def _series_options(panel: Series) -> Json:
+    place = (
+        {"displayMode": "table", "placement": "right"}
+        if panel.right
+        else {"displayMode": "list", "placement": "bottom"}
+    )
     return {
-        "legend": {"calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": True},
+        "legend": {"calcs": [], "showLegend": True, **place},
         "tooltip": {"hideZeros": False, "mode": "multi", "sort": "desc"},
     }
 
@@ -312,7 +319,7 @@ def _series_defaults(panel: Series) -> Json:
         "lineWidth": 0 if panel.stacked else 1,
         "showPoints": "never",
         "spanNulls": False,  # a gap in the data stays a gap
-        "stacking": {"group": "A", "mode": "percent" if panel.stacked else "none"},
+        "stacking": {"group": "A", "mode": "normal" if panel.stacked else "none"},
         "thresholdsStyle": {"mode": "line" if panel.steps else "off"},
     }
     return {"custom": custom, "color": {"mode": "palette-classic"}}
@@ -336,6 +343,7 @@ def _overrides(panel: Panel) -> Iterator[Json]:
 
 def _column(column: Column) -> Iterator[Json]:
     yield {"id": "unit", "value": column.unit or "string"}
+    yield {"id": "noValue", "value": "–"}  # the panel's words are for a whole table without rows
     if column.wide:
         yield {"id": "custom.width", "value": column.wide}
     if column.bar:
@@ -346,9 +354,8 @@ def _column(column: Column) -> Iterator[Json]:
         yield {"id": "min", "value": 0}
         yield {"id": "max", "value": 1}
         yield {"id": "color", "value": {"fixedColor": "blue", "mode": "fixed"}}
-    if column.names:
-        options = {value: {"index": n, "text": text} for n, (value, text) in enumerate(column.names.items())}
-        yield {"id": "mappings", "value": [{"options": options, "type": "value"}]}
+    if column.decimals is not None:
+        yield {"id": "decimals", "value": column.decimals}
 
 
 def _transformations(panel: Table) -> Iterator[Json]:
@@ -390,7 +397,7 @@ def _target(panel: Panel, number: int, query: Query) -> Json:
 
 def _datasource() -> Json:
     return {
-        "current": {},
+        "current": {"text": "default", "value": "default"},
         "hide": 0,
         "includeAll": False,
         "label": "Data source",
@@ -414,7 +421,6 @@ def _variable(v: Variable) -> Json:
     if v.interval:
         return {
             **base,
-            "auto": False,
             "options": _options(v),
             "query": v.values,
             "refresh": 2,
@@ -429,7 +435,6 @@ def _variable(v: Variable) -> Json:
     return {
         **base,
         "datasource": _DATASOURCE,
-        "definition": v.query,
         "query": query,
         "refresh": 2,
         "regex": "",

@@ -8,7 +8,6 @@ periods; and both sides of a division are in parentheses.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue.schema import Catalogue, Scope
@@ -37,21 +36,21 @@ def metric_name(series: str) -> str:
     return series
 
 
-def of(series: str, *, but: Mapping[str, str] | None = None, **labels: str) -> str:
+def of(series: str, *, but: str = "", **labels: str) -> str:
     """A selector of ``series`` for what the variables choose, plus labels; a value may start with ~ (like).
 
-    ``but``: values that labels may not have.
+    ``but``: a further matcher, as PromQL has it.
     """
     gpu = {"gpu": "~$gpu"} if CATALOGUE[metric_name(series)].scope is not Scope.NODE else {}
     return anywhere(series, but=but, **gpu, **labels)
 
 
-def anywhere(series: str, *, but: Mapping[str, str] | None = None, **labels: str) -> str:
+def anywhere(series: str, *, but: str = "", **labels: str) -> str:
     """The same for all GPUs of the chosen nodes: for boards without a choice of GPU."""
     wanted = {"cluster": "~$cluster", NODE: "~$node", **labels}
     matchers = [
         *itertools.starmap(_matcher, wanted.items()),
-        *(f'{k}!="{v}"' for k, v in (but or {}).items()),
+        *filter(None, [but]),
     ]
     return f"{series}{{{', '.join(matchers)}}}"
 
@@ -66,7 +65,8 @@ def rate(selector: str, over: str = "$__rate_interval") -> str:
 
 def total(selector: str, by: str, over: str = WINDOW, offset: str = "") -> str:
     """What windows added to a total, per second, summed: one side of a division, never a value to show."""
-    return f"sum by ({by}) (rate({selector}[{over}]{offset and f' offset {offset}'}))"
+    back = f" offset {offset}" if offset else ""
+    return f"sum by ({by}) (rate({selector}[{over}]{back}))"
 
 
 def divided(above: str, below: str, on: str | None = None) -> str:
@@ -83,10 +83,10 @@ def ratio(above: str, below: str, by: str, over: str = WINDOW, offset: str = "")
     return divided(total(above, by, over, offset), total(below, by, over, offset))
 
 
-def share(selector: str, by: str, label: str, over: str = WINDOW, offset: str = "") -> str:
-    """What part of a total of windows each value of ``label`` has."""
-    parts = total(selector, f"{by}, {label}", over, offset)
-    return divided(parts, total(selector, by, over, offset), on=by)
+def share(selector: str, by: str, label: str, over: str = WINDOW) -> str:
+    """What part of a total of windows each value of ``label`` has; ``by`` may be empty: all together."""
+    parts = total(selector, f"{by}, {label}" if by else label, over)
+    return divided(parts, total(selector, by, over), on=by)
 
 
 def queue_delay(by: str, offset: str = "") -> str:

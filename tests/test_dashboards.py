@@ -48,7 +48,7 @@ UNIT_IDS = {
     "per_second": "cps",
     "ratio": "percentunit",
     "seconds": "s",
-    "transfers_per_second": "si:T/s",
+    "transfers_per_second": "si: T/s",
     "volts": "volt",
     "watts": "watt",
 }
@@ -97,6 +97,8 @@ def test_ids_are_unique_and_panels_do_not_overlap(uid: str) -> None:
     everything = BOARDS[uid]["panels"]
     numbers = [p["id"] for p in everything]
     assert len(set(numbers)) == len(numbers)
+    titles = [p["title"] for p in everything if p["type"] != "row"]
+    assert sorted(titles) == sorted(set(titles))
     taken: dict[tuple[int, int], str] = {}
     for panel in everything:
         place = panel["gridPos"]

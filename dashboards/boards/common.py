@@ -16,10 +16,11 @@ NO_COUNTERS = (
 )
 NO_PEAK = f"{NO_COUNTERS} Also absent on chips whose issue peak is not known."
 NO_ECC = "No ECC counters: these GPUs have none, or the driver does not show them."
-NOTHING_OR_DEAD = "No rows. Nothing is wrong only if Nodes reporting says that every node is heard."
+NOTHING_OR_DEAD = (
+    "No rows: nothing is wrong, or no node is heard. Nodes reporting and Nodes gone silent tell which."
+)
 
 STATES = {"executing": "green", "queued": "yellow", "launching": "orange", "starved": "red"}
-STATE_COLOURS = {f" {state}": colour for state, colour in STATES.items()}
 
 _NODES = "amdgpu_exporter_build_info"
 CLUSTER = Variable(

@@ -216,7 +216,7 @@ KERNELS = (
             Column("kernel", "Kernel"),
             Column("Value #A", "Before", unit=_TIME, wide=120),
             Column("Value #B", "After", unit=_TIME, wide=120),
-            Column("Value #C", "Change", unit=PART, wide=120),
+            Column("Value #C", "Change", unit=PART, wide=120, decimals=1),
         ),
     ),
 )

@@ -138,6 +138,7 @@ IDLE = (
         (Query(f"sort(bottomk(10, avg_over_time({_BUSY}[$__range])))", GPU_NAME),),
         "Mean over the time shown.",
         top=1,
+        decimals=1,
         wide=6,
     ),
     Bars(
@@ -153,11 +154,13 @@ SLOW = (
         "What held the GPUs back",
         (
             Query(
-                divided(
+                "sort_desc("
+                + divided(
                     f"sum by (bottleneck) (rate({anywhere('amdgpu_window_verdicts_total')}[$window]))",
                     f"sum(rate({anywhere('amdgpu_window_verdicts_total')}[$window]))",
                     on="",
-                ),
+                )
+                + ")",
                 "{{bottleneck}}",
             ),
         ),
@@ -165,6 +168,7 @@ SLOW = (
         unit=PART,
         empty=NO_TRACES,
         top=1,
+        decimals=1,
         wide=6,
         high=9,
     ),
@@ -175,6 +179,7 @@ SLOW = (
         unit=PART,
         empty=NO_TRACES,
         top=1,
+        decimals=1,
         wide=6,
         high=9,
     ),
@@ -185,6 +190,7 @@ SLOW = (
         unit=PART,
         empty=NO_TRACES,
         top=1,
+        decimals=1,
         wide=6,
         high=9,
     ),
@@ -195,6 +201,7 @@ SLOW = (
         unit=PART,
         empty=NO_TRACES,
         top=1,
+        decimals=1,
         wide=6,
         high=9,
     ),
@@ -215,6 +222,7 @@ SLOW = (
         unit=PART,
         empty=NO_PEAK,
         top=1,
+        decimals=1,
     ),
     Bars(
         "L2 hits: 10 lowest",
@@ -233,14 +241,17 @@ SLOW = (
         unit=PART,
         empty=NO_COUNTERS,
         top=1,
+        decimals=1,
     ),
     Bars(
         "Clocks held down: 10 worst",
-        (Query(f"sort_desc(topk(10, {_throttled()}))", f"{GPU_NAME} {{{{reason}}}}"),),
+        (Query(f"sort_desc(topk(10, {_throttled()} > 0))", f"{GPU_NAME} {{{{reason}}}}"),),
         "Share of the last 15 minutes in which a reason held clocks down.",
         unit=PART,
+        empty="No GPU says that its clocks were held down. Not every chip counts it.",
         steps=((0.05, WARN), (0.5, BAD)),
         top=1,
+        decimals=1,
     ),
 )
 

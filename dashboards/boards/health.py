@@ -34,6 +34,8 @@ def _added(series: str, by: str, **labels: str) -> str:
 _UNMAPPED = _added("amdgpu_windows_unmapped_total", f"{PER_NODE}, mode, result")
 _SKIPPED = _added("amdgpu_window_rows_skipped_total", f"{PER_NODE}, reason")
 _RESULTS = _added("amdgpu_windows_total", "mode, result")
+_TAKEN = anywhere("amdgpu_window_last_timestamp_seconds")
+_COVERAGE = anywhere("amdgpu_window_coverage_ratio")
 _OBSERVED = anywhere("amdgpu_window_observed_seconds_total")
 _UNKNOWN = _added("amdgpu_window_verdicts_total", PER_DEVICE, bottleneck="unknown")
 _LEFT_OUT = (
@@ -150,6 +152,7 @@ WINDOWS = (
         unit=NUMBER,
         wide=6,
         high=8,
+        text="value_and_name",
     ),
     Bars(
         "Windows by result",
@@ -166,12 +169,8 @@ WINDOWS = (
     ),
     Series(
         "Age of the last window",
-        (
-            Query(
-                f"time() - {anywhere('amdgpu_window_last_timestamp_seconds')}", f"{DEVICE_NAME} {{{{mode}}}}"
-            ),
-        ),
-        "Gauges of the last window vanish after 3 × windows.interval, at least 15 minutes.",
+        (Query(f"max by ({PER_NODE}, mode) (time() - {_TAKEN})", f"{NODE_NAME} {{{{mode}}}}"),),
+        "Of the GPU furthest behind. Gauges of the last window vanish with age, after 15 minutes or more.",
         unit=_TIME,
         empty=NO_TRACES,
         low=0,
@@ -192,8 +191,8 @@ WINDOWS = (
     ),
     Series(
         "Launches seen of kernels",
-        (Query(anywhere("amdgpu_window_coverage_ratio"), f"{DEVICE_NAME} {{{{mode}}}}"),),
-        "Below 1, queue times speak of a part of the work. For looking, not for averages or alerts.",
+        (Query(f"min by ({PER_NODE}, mode) ({_COVERAGE})", f"{NODE_NAME} {{{{mode}}}}"),),
+        "Of the GPU with the least. Below 1, queue times speak of a part of the work.",
         empty=NO_TRACES,
         low=0,
         top=1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dashboards.boards.common import DEVICE, NO_COUNTERS, NO_PEAK, NO_TRACES, STATE_COLOURS
+from dashboards.boards.common import DEVICE, NO_COUNTERS, NO_PEAK, NO_TRACES, STATES
 from dashboards.grafana import NUMBER, PART, Board, Mark, Query, Series
 from dashboards.query import NODE_NAME, PER_NODE, density, l2_hit, of, queue_delay, share
 
@@ -56,14 +56,14 @@ RATIOS = (
     ),
     Series(
         "Launch timeline",
-        (Query(share(of("amdgpu_timeline_seconds_total"), PER_NODE, "state"), f"{NODE_NAME} {{{{state}}}}"),),
-        "Where window time went.",
+        (Query(share(of("amdgpu_timeline_seconds_total"), "", "state"), "{{state}}"),),
+        "Where window time went, over the chosen nodes and GPUs.",
         unit=PART,
         empty=NO_TRACES,
         low=0,
         top=1,
         stacked=True,
-        colours=STATE_COLOURS,
+        colours=STATES,
         wide=24,
     ),
 )

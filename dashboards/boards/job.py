@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.boards.common import DEVICE, NO_TRACES, STATE_COLOURS, owners
+from dashboards.boards.common import DEVICE, NO_TRACES, STATES, owners
 from dashboards.grafana import NUMBER, PART, UNITS, Board, Column, Query, Series, Stat, Table, Text
 from dashboards.query import (
     DEVICE_NAME,
@@ -59,9 +59,15 @@ SUMMARY = (
         content="GPUs of the chosen namespace and workload; **All** also counts GPUs that nobody holds."
         + _owned(CATALOGUE),
     ),
-    Stat("GPUs", (Query(f"count({owned(of('amdgpu_up'))})"),), "GPUs in this view.", unit=NUMBER, wide=3),
     Stat(
-        "Busy",
+        "GPUs in view",
+        (Query(f"count({owned(of('amdgpu_up'))})"),),
+        "GPUs in this view.",
+        unit=NUMBER,
+        wide=3,
+    ),
+    Stat(
+        "Busy, mean",
         (Query(f"avg(avg_over_time(({_BUSY})[$__range:1m]))"),),
         "Mean over GPUs and over the time shown.",
         wide=3,
@@ -74,9 +80,9 @@ SUMMARY = (
         unit=NUMBER,
         wide=3,
     ),
-    Stat("Power", (Query(f"sum({_POWER})"),), "All of them now.", wide=3),
+    Stat("Power now", (Query(f"sum({_POWER})"),), "All of them now.", wide=3),
     Stat("Energy", (Query(f"sum({_ENERGY})"),), "All of them, over the time shown.", wide=3, unit=_JOULES),
-    Stat("VRAM used", (Query(f"sum({_VRAM})"),), "All of them now.", wide=3),
+    Stat("VRAM used now", (Query(f"sum({_VRAM})"),), "All of them now.", wide=3),
 )
 
 GPUS = (
@@ -108,11 +114,12 @@ GPUS = (
         "Busy",
         (Query(_BUSY, DEVICE_NAME),),
         "Any work at all. GPUs of one job that differ wait for each other.",
+        high=11,
         low=0,
         top=1,
     ),
-    Series("Power", (Query(_POWER, GPU_NAME),), "Idle GPUs that are held still draw.", low=0),
-    Series("VRAM used", (Query(_VRAM, GPU_NAME),), "Of the whole card.", low=0),
+    Series("Power", (Query(_POWER, GPU_NAME),), "Idle GPUs that are held still draw.", low=0, high=11),
+    Series("VRAM used", (Query(_VRAM, GPU_NAME),), "Of the whole card.", low=0, high=11),
 )
 
 WORK = (
@@ -120,10 +127,8 @@ WORK = (
         "Launch timeline",
         (
             Query(
-                divided(
-                    f"sum by ({PER_NODE}, state) ({_STATE})", f"sum by ({PER_NODE}) ({_STATE})", on=PER_NODE
-                ),
-                f"{NODE_NAME} {{{{state}}}}",
+                divided(f"sum by (state) ({_STATE})", f"sum({_STATE})", on=""),
+                "{{state}}",
             ),
         ),
         "Where window time went, over these GPUs.",
@@ -132,7 +137,7 @@ WORK = (
         low=0,
         top=1,
         stacked=True,
-        colours=STATE_COLOURS,
+        colours=STATES,
         high=9,
     ),
     Series(

@@ -31,12 +31,13 @@ _NAME = f"{NODE_NAME} {{{{kernel}}}}"
 _SHARE = divided(total(_SECONDS, PER_KERNEL), total(of("amdgpu_kernel_seconds_total"), PER_NODE), on=PER_NODE)
 # Kernels that share the name other have nothing else in common.
 _MEAN = ratio(
-    of("amdgpu_kernel_seconds_total", kernel=_CHOSEN, but={"kernel": "other"}),
-    of("amdgpu_kernel_dispatches_total", kernel=_CHOSEN, but={"kernel": "other"}),
+    of("amdgpu_kernel_seconds_total", kernel=_CHOSEN, but='kernel!="other"'),
+    of("amdgpu_kernel_dispatches_total", kernel=_CHOSEN, but='kernel!="other"'),
     _PER_GPU_KERNEL,
 )
 _OTHERS = f"quantile by ({PER_KERNEL}) (0.5, {_MEAN})"
 # With two GPUs, the slower one would always be far from the middle.
+_MEDIAN = of("amdgpu_kernel_median_seconds", kernel=_CHOSEN)
 _SHARED = f"count by ({PER_KERNEL}) ({_MEAN}) > 2"
 _SLOWER = f"(({_MEAN}) / on ({PER_KERNEL}) group_left () ({_OTHERS})) and on ({PER_KERNEL}) ({_SHARED})"
 _TIME = UNITS[Unit.SECONDS]
@@ -89,8 +90,9 @@ TREND = (
         empty=NO_TRACES,
         low=0,
         top=1,
-        wide=12,
-        high=10,
+        wide=24,
+        high=9,
+        right=True,
     ),
     Series(
         "Mean time of a dispatch",
@@ -99,8 +101,9 @@ TREND = (
         unit=_TIME,
         empty=NO_TRACES,
         low=0,
-        wide=12,
-        high=10,
+        wide=24,
+        high=9,
+        right=True,
     ),
     Series(
         "Dispatches while watched",
@@ -118,22 +121,19 @@ TREND = (
         unit=EACH_SECOND,
         empty=NO_TRACES,
         low=0,
-        wide=12,
-        high=10,
+        wide=24,
+        high=9,
+        right=True,
     ),
     Series(
         "Median of the last window",
-        (
-            Query(
-                of("amdgpu_kernel_median_seconds", kernel=_CHOSEN),
-                f"{GPU_NAME} {{{{partition}}}} {{{{kernel}}}}",
-            ),
-        ),
-        "By GPU; for looking, not for averages or alerts.",
+        (Query(f"max by ({PER_KERNEL}) ({_MEDIAN})", _NAME),),
+        "Of the GPU where it is slowest; for looking, not for averages or alerts.",
         empty=NO_TRACES,
         low=0,
-        wide=12,
-        high=10,
+        wide=24,
+        high=9,
+        right=True,
     ),
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.boards.common import DEVICE, NO_COUNTERS, NO_ECC, NO_PEAK, NO_TRACES, STATE_COLOURS, STATES
+from dashboards.boards.common import DEVICE, NO_COUNTERS, NO_ECC, NO_PEAK, NO_TRACES, STATES
 from dashboards.grafana import EACH_SECOND, NUMBER, PART, Board, Column, Query, Series, Stat, Table
 from dashboards.query import (
     DEVICE_NAME,
@@ -23,6 +23,11 @@ from dashboards.query import (
 
 _STILL = "Of the last window of each GPU, gone when that is old: for looking, not for averages or alerts."
 _VRAM = divided(of("amdgpu_memory_used_bytes", pool="vram"), of("amdgpu_memory_size_bytes", pool="vram"))
+_XGMI = [
+    f"sum by ({PER_GPU}) ({rate(of(f'amdgpu_xgmi_{way}_bytes_total'))})"
+    for way in ("received", "transmitted")
+]
+_HELD = throttled(of("amdgpu_throttle_residency_total"), of("amdgpu_throttle_samples_total"))
 _THROTTLES_AT = of("amdgpu_temperature_limit_celsius", sensor="junction", limit="critical")
 _TIMELINE = of("amdgpu_timeline_seconds_total")
 
@@ -41,13 +46,13 @@ NOW = (
         wide=3,
     ),
     Stat(
-        "Busy",
+        "Busy now",
         (Query(f"avg({of('amdgpu_busy_ratio', engine='gfx')})"),),
         "Mean over the GPUs.",
         wide=3,
         decimals=0,
     ),
-    Stat("Power", (Query(f"sum({of('amdgpu_power_watts')})"),), "All GPUs together.", wide=3),
+    Stat("Power now", (Query(f"sum({of('amdgpu_power_watts')})"),), "All GPUs together.", wide=3),
     Stat(
         "Hottest spot",
         (Query(f"max({of('amdgpu_temperature_celsius', sensor='junction')})"),),
@@ -55,7 +60,7 @@ NOW = (
         wide=3,
     ),
     Stat(
-        "VRAM used, fullest",
+        "Fullest VRAM",
         (Query(f"max({_VRAM})"),),
         "The GPU whose memory is fullest.",
         unit=PART,
@@ -75,23 +80,24 @@ NOW = (
         "Whether the exporter starts windows itself. Off also while jobs deliver their own.",
         unit=NUMBER,
         wide=6,
+        text="name",
     ),
 )
 
 WHY = (
     Series(
         "Launch timeline",
-        (Query(share(_TIMELINE, PER_NODE, "state"), f"{NODE_NAME} {{{{state}}}}"),),
+        (Query(share(_TIMELINE, "", "state"), "{{state}}"),),
         "Where window time went, over the chosen GPUs: kernels ran; were submitted and waited; were being "
         "launched; or nothing was there to run (starved: the host is too slow).",
         unit=PART,
         empty=NO_TRACES,
-        wide=12,
+        wide=11,
         high=9,
         low=0,
         top=1,
         stacked=True,
-        colours=STATE_COLOURS,
+        colours=STATES,
     ),
     Table(
         "Launch timeline by GPU",
@@ -99,12 +105,12 @@ WHY = (
         "The same for each GPU, in the windows up to now.",
         unit=PART,
         empty=NO_TRACES,
-        wide=7,
+        wide=8,
         high=9,
         matrix=("who", "state"),
         columns=(
             Column("who\\state", "GPU"),
-            *(Column(s, s.capitalize(), unit=PART, wide=95) for s in STATES),
+            *(Column(s, s.capitalize(), unit=PART, wide=80) for s in STATES),
         ),
     ),
     Table(
@@ -116,7 +122,7 @@ WHY = (
         wide=5,
         high=9,
         columns=(
-            Column("instance", "Node"),
+            Column("instance", "Node", wide=90),
             Column("gpu", "GPU", wide=50),
             Column("bottleneck", "Bottleneck"),
         ),
@@ -187,17 +193,8 @@ USE = (
     ),
     Series(
         "xGMI traffic",
-        (
-            Query(
-                f"sum by ({PER_GPU}) ({rate(of('amdgpu_xgmi_received_bytes_total'))})", f"{GPU_NAME} received"
-            ),
-            Query(
-                f"sum by ({PER_GPU}) ({rate(of('amdgpu_xgmi_transmitted_bytes_total'))})",
-                f"{GPU_NAME} transmitted",
-                dashed=True,
-            ),
-        ),
-        "Over all links to other GPUs.",
+        (Query(f"({_XGMI[0]}) + ({_XGMI[1]})", GPU_NAME),),
+        "Received and transmitted, over all links to other GPUs.",
         unit="Bps",
         empty="No xGMI counters: these GPUs have no such links, or the driver does not count them.",
         low=0,
@@ -234,12 +231,13 @@ HEAT = (
         "Clocks held down",
         (
             Query(
-                throttled(of("amdgpu_throttle_residency_total"), of("amdgpu_throttle_samples_total")),
+                f"({_HELD}) > 0",
                 f"{GPU_NAME} {{{{reason}}}}",
             ),
         ),
         "Share of time in which a reason held clocks down; power is the everyday one.",
         unit=PART,
+        empty="No reason held clocks down. Not every chip counts it.",
         low=0,
         top=1,
     ),
@@ -261,21 +259,22 @@ HEAT = (
     Table(
         "Links and limits",
         (
-            Query(of("amdgpu_pcie_link_width_lanes")),
-            Query(of("amdgpu_pcie_max_link_width_lanes")),
-            Query(of("amdgpu_pcie_link_transfers_per_second")),
-            Query(of("amdgpu_power_limit_watts")),
+            Query(f"max by ({PER_GPU}) ({of('amdgpu_pcie_link_width_lanes')})"),
+            Query(f"max by ({PER_GPU}) ({of('amdgpu_pcie_max_link_width_lanes')})"),
+            Query(f"max by ({PER_GPU}) ({of('amdgpu_pcie_link_transfers_per_second')})"),
+            Query(f"max by ({PER_GPU}) ({of('amdgpu_power_limit_watts')})"),
         ),
         "What each GPU is connected and capped with now.",
         unit=NUMBER,
+        wide=24,
         columns=(
             Column("instance", "Node"),
-            Column("gpu", "GPU", wide=50),
-            Column("pci", "PCI", wide=110),
-            Column("Value #A", "Lanes", unit=NUMBER, wide=60),
-            Column("Value #B", "of", unit=NUMBER, wide=50),
-            Column("Value #C", "Speed", unit="si:T/s", wide=80),
-            Column("Value #D", "Cap", unit="watt", wide=80),
+            Column("gpu", "GPU", wide=80),
+            Column("pci", "PCI", wide=160),
+            Column("Value #A", "Lanes", unit=NUMBER),
+            Column("Value #B", "Lanes possible", unit=NUMBER),
+            Column("Value #C", "Speed per lane", unit="si: T/s"),
+            Column("Value #D", "Power cap", unit="watt"),
         ),
     ),
 )

@@ -43,6 +43,12 @@ class Prometheus:
     def over(self, query: str, start: float, end: float, step: float) -> list[dict[str, Any]]:
         return list(self.get("/api/v1/query_range", query=query, start=start, end=end, step=step)["result"])
 
+    def series_values(self, match: str, label: str) -> list[str]:
+        """Values of a label of the series that match."""
+        url = f"{self.url}/api/v1/label/{label}/values?{urllib.parse.urlencode({'match[]': match})}"
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return list(json.load(answer)["data"])
+
 
 def make_blocks(folder: Path, lines: Iterable[str], promtool: str) -> None:
     """Write samples with their own times into the folder of a Prometheus."""
@@ -67,6 +73,8 @@ def serving(folder: Path, prometheus: str) -> Iterator[Prometheus]:
         f"--config.file={config}",
         f"--storage.tsdb.path={folder / 'data'}",
         "--storage.tsdb.retention.time=100y",
+        # A scrape marks series that are gone; samples brought in cannot. So nothing is looked back for.
+        "--query.lookback-delta=14s",
         f"--web.listen-address=127.0.0.1:{port}",
         "--log.level=warn",
     ]

@@ -31,16 +31,25 @@ SCRAPE_S = 15
 
 
 class ToldClock(Clock):
-    """Wall and monotonic time are what they were last set to."""
+    """Wall time is what it was last set to; monotonic time goes on by a millisecond with each look.
+
+    So durations are steady and above 0, as on a machine, and every run gives the same pages.
+    """
 
     def __init__(self, at: float) -> None:
         self.at = at
+        self._looks = 0
 
     def now(self) -> float:
         return self.at
 
     def monotonic(self) -> float:
-        return self.at
+        self._looks += 1
+        return self.at + self._looks / 1000
+
+    def go_to(self, at: float) -> None:
+        assert at >= self.monotonic(), "more looks than time has passed"
+        self.at, self._looks = at, 0
 
 
 class Inline:
@@ -83,9 +92,9 @@ class Node:
     async def _live(self, start: float, since: float, until: float, run: int) -> list[tuple[float, str]]:
         """One life of the daemon: its pages from one moment to another."""
         # A replay starts with its daemon: begin before the first page, so that the skew has passed by then.
-        clock = ToldClock(start + since - (self.skew_s if run == 0 else 0.0))
+        clock = ToldClock(start + since - (self.skew_s if run == 0 else 0.0) - 1)
         sysfs, procfs = open_capture(self.capture, clock)
-        reader = Reader(SysfsBackend(sysfs, procfs), CATALOGUE)
+        reader = Reader(SysfsBackend(sysfs, procfs, clock=clock), CATALOGUE)
         about = describe(self.capture)
         source = PolledSource("sysfs", "replay", "capture", cast("Child", Inline("reader", reader.poll)))
         collector = Collector(
@@ -109,19 +118,21 @@ class Node:
         schedule = ReplaySchedule(self.capture, clock)
         feed = Feed(ledger, schedule, cast("Child", reduce), clock, lambda: None, Thresholds)
         pages = []
-        clock.at = start + since
+        clock.go_to(start + since)
         while clock.at < start + until:
             self._place_card(clock.at - start)
             # Costs are measured by the shell of the daemon: here they are a steady one per cent of a core.
             collector.processes = {"daemon": ((clock.at - start - since) * 0.01, 48 << 20)}
             await source.poll(4.0, clock)
+            assert source.outcome is not None
+            assert source.outcome.ok, source.outcome
             collector.publish()
             for path in schedule.complete():
                 await feed.take(path)
             collector.publish()
             assert collector.current is not None
             pages.append((clock.at, collector.current.page.openmetrics.decode()))
-            clock.at += SCRAPE_S
+            clock.go_to(clock.at + SCRAPE_S)
         return pages
 
     def _reduce(self, message: dict[str, Any]) -> dict[str, Any]:
