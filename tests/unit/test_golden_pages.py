@@ -100,10 +100,6 @@ MADE = {
     "made-guest": made_nodes.guest,
     "made-mixed-vendors": made_nodes.mixed,
 }
-    "made-mi250x": made_nodes.mi250x,
-    "made-guest": made_nodes.guest,
-    "made-mixed-vendors": made_nodes.mixed,
-}
 
 
 @pytest.mark.parametrize("name", MADE)
