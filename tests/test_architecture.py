@@ -19,7 +19,8 @@ PACKAGE = REPO / "exporter"
 
 # What of windows touches files, children or time. The rest is pure: from rows to what they say of a GPU.
 _WINDOWS = tuple(
-    f"windows.{n}" for n in ("book", "feed", "intake", "ledger", "reducer", "runner", "spool", "wire")
+    f"windows.{n}"
+    for n in ("book", "feed", "intake", "ledger", "reducer", "rocpd", "runner", "spool", "wire")
 )
 
 # Top first: each may import its own layer and those below it. The longest matching name decides.

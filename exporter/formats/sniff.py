@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exporter.formats import counters, rocprofv3, summaries
+from exporter.formats import counters, rocprofv3, roctracer, summaries
 from exporter.formats.rocprof_text import STARTS, Printed
+from exporter.formats.rocprofv3_json import SdkJson
 from exporter.formats.rows import header
 from exporter.formats.torch_trace import TorchTrace
 from exporter.formats.trace import Decoder, Names
 
 HEAD = 1 << 18
 GZIP = b"\x1f\x8b"
+SQLITE = b"SQLite format 3\0"
 _TIMES = {"start_timestamp", "end_timestamp"}
 _COUNTED = {"counter_name", "counter_value", "kernel_name", "dispatch_id"}
 _CALLED = {"function", "correlation_id"} | _TIMES
@@ -54,10 +56,8 @@ def find(head: bytes, names: Names) -> Found:
     """The decoder for a file that begins with ``head``."""
     if not head.strip(b"\0 \t\r\n"):
         return Found(None, note="is empty")
-    if head.startswith(b"SQLite format 3\0"):
-        return Found(
-            None, note="is an SQLite database (rocpd); convert it first: rocpd convert -i FILE -f csv"
-        )
+    if head.startswith(SQLITE):
+        return Found(None, note="is a compressed SQLite database; unpack it first: gunzip -k FILE")
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] in (b"{", b"["):
         return _json(text, names)
@@ -72,14 +72,14 @@ def find(head: bytes, names: Names) -> Found:
         return Found(summaries.Known((), names, "rocprof-input", "rocprof"))
     if any(part.lstrip().startswith(STARTS) for part in head.split(b"\n")):
         return Found(Printed(names, "rocprofv2-text", "rocprofv2"))
+    if roctracer.looks_like(head):
+        return Found(roctracer.Roctracer(names))
     return Found(None, note="is no profiler output known here; its first line is " + _shown(line))
 
 
 def _json(text: bytes, names: Names) -> Found:
     if b'"rocprofiler-sdk-tool"' in text:
-        return Found(
-            None, note="is rocprofv3 JSON, which is not read yet; run rocprofv3 with --output-format csv"
-        )
+        return Found(SdkJson(names))
     if b'"traceEvents"' in text or (text[:1] == b"[" and b'"ph"' in text):
         return Found(TorchTrace(names, "pytorch-trace", "pytorch"))
     return Found(None, note='is JSON without the "traceEvents" of a profiler trace')

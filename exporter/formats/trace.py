@@ -61,12 +61,15 @@ class Calls:
 
 
 class Copies:
-    """Copies by engines. ``lane`` names the source agent, ``target`` the destination's; -1 is unknown."""
+    """Copies by engines. ``lane`` names the source agent, ``target`` the destination's; -1 is unknown.
 
-    __slots__ = ("direction", "end", "lane", "start", "target")
+    ``size`` are their bytes where the file tells them (-1 where a row does not), else empty.
+    """
+
+    __slots__ = ("direction", "end", "lane", "size", "start", "target")
 
     def __init__(self) -> None:
-        self.start, self.end = array("q"), array("q")
+        self.start, self.end, self.size = array("q"), array("q"), array("q")
         self.direction, self.lane, self.target = array("i"), array("i"), array("i")
 
     def __len__(self) -> int:
@@ -138,6 +141,16 @@ class Decoded:
     def skip(self, reason: str, count: int = 1) -> None:
         if count:
             self.skipped[reason] = self.skipped.get(reason, 0) + count
+
+    def empty_out(self) -> bool:
+        """Give up all rows, which are known from elsewhere; agents stay. False if there were none."""
+        had = bool(self.kernels or self.calls or self.copies or self.dispatches or self.stats)
+        self.skip("same_run", self.rows if had else 0)
+        if had:
+            self.kernels, self.calls, self.copies = Kernels(), Calls(), Copies()
+            self.dispatches, self.stats, self.rows = [], [], 0
+            self.traces_calls = False
+        return had
 
 
 class Decoder(Protocol):

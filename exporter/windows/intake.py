@@ -18,6 +18,7 @@ from typing import Any
 from exporter.formats import sniff
 from exporter.formats.trace import Decoded, Names
 from exporter.model import DeviceId, Source, Window, WindowResult
+from exporter.windows import rocpd
 from exporter.windows.agents import device_of
 from exporter.windows.assemble import Assembly, File
 from exporter.windows.bottleneck import Thresholds
@@ -29,9 +30,10 @@ _PASS = re.compile(r"(?:pmc|pass)_\d+")
 _SUFFIX = re.compile(
     r"_?(?:kernel_trace|(?:hip|hsa|marker|rccl|hip_runtime|hip_compiler|rocdecode|rocjpeg|ompt)_(?:api_)?trace"
     r"|api_trace|memory_copy_trace|memory_allocation_trace|scratch_memory_trace|counter_collection|agent_info"
-    r"|(?:kernel|hip|hsa|hip_api|hsa_api|marker_api|rccl_api|memory_copy|scratch_memory|domain|\w+)_stats)"
+    r"|(?:kernel|hip|hsa|hip_api|hsa_api|marker_api|rccl_api|memory_copy|scratch_memory|domain|\w+)_stats|results)"
 )
-_EXTENSION = re.compile(r"(?:\.(?:csv|json|txt|gz))+", re.IGNORECASE)
+_EXTENSION = re.compile(r"(?:\.(?:csv|json|db|txt|gz))+", re.IGNORECASE)
+_WHOLE = ("rocprofv3-rocpd", "rocprofv3-json")  # one file for all that a run recorded, the better one first
 # Formats in which one file holds calls and kernels of one process, so that no other file is joined to it.
 _ALONE = frozenset({"pytorch-trace", "rocprof-v1", "rocprofv2-text"})
 
@@ -86,6 +88,7 @@ def _load(paths: Sequence[Path], limits: Thresholds | None) -> Analysis:
             decoded = read_file(path, names, notes)
             read.append((path, decoded))
             files.append(_placed(path, root, decoded, manifest is not None))
+        _once(read, files, notes)
         first = first or _window(root, manifest, [d for _, d in read])
         assembly = Assembly(
             files, names, manifest.bounds if manifest else None, (manifest.agents if manifest else None) or {}
@@ -101,8 +104,10 @@ def read_file(path: Path, names: Names, notes: list[str]) -> Decoded:
     """Decode one file. Never raises for what is in it: the reason goes to ``notes``."""
     try:
         with open(path, "rb") as raw:
-            head = raw.peek(2)[:2]
-            stream = gzip.GzipFile(fileobj=raw) if head == sniff.GZIP else raw
+            head = raw.peek(len(sniff.SQLITE))[: len(sniff.SQLITE)]
+            if head == sniff.SQLITE:
+                return rocpd.read(path, names, notes)
+            stream = gzip.GzipFile(fileobj=raw) if head.startswith(sniff.GZIP) else raw
             return _decode(path, stream, names, notes)
     except OSError as e:
         notes.append(f"{path}: cannot be read: {e.strerror or e}")
@@ -201,6 +206,23 @@ def _placed(path: Path, root: Path, decoded: Decoded, one_node: bool) -> File:
         run = f"{run}/{path.name}"
     prefix = f"{folder}/{prefix}" if one_node else prefix
     return File(decoded, f"{root}" if one_node else f"{root}/{folder}", prefix, run)
+
+
+def _once(read: Sequence[tuple[Path, Decoded]], files: Sequence[File], notes: list[str]) -> None:
+    """Use a run once that was written in several formats; the file that holds all of it goes first."""
+    runs: dict[tuple[str, str, str], list[tuple[Path, Decoded]]] = {}
+    for pair, file in zip(read, files, strict=True):
+        named = file.prefix and not file.prefix.endswith("/")
+        if named and (pair[1].format or "").startswith("rocprofv3"):
+            runs.setdefault((file.folder, file.prefix, file.run), []).append(pair)
+    for pairs in runs.values():
+        whole = [pair for pair in pairs if pair[1].format in _WHOLE and pair[1].rows]
+        if not whole:
+            continue
+        used, best = min(whole, key=lambda pair: (pair[1].partial, _WHOLE.index(pair[1].format or "")))
+        for path, decoded in pairs:
+            if decoded is not best and decoded.empty_out():
+                notes.append(f"{path}: of the same run as {used.name}, which says it all; not used")
 
 
 def _window(root: Path, manifest: Manifest | None, decoded: Sequence[Decoded]) -> Window:

@@ -296,7 +296,6 @@ def test_large_blocks_with_a_few_odd_rows_lose_nothing():
         (b"", "is empty"),
         (b"\n\n", "is empty"),
         (b"SQLite format 3\x00abc", "rocpd"),
-        (b'{"rocprofiler-sdk-tool": []}', "rocprofv3 JSON"),
         (b'{"a": 1}', "traceEvents"),
         (b"\x7fELF\x00\x01", "binary"),
         (b"some,other,table\n1,2,3\n", "some,other,table"),
