@@ -387,3 +387,20 @@ def _shown_as_it_is(tree: Any) -> Metric | None:
 
 def _seconds(duration: str) -> int:
     return int(duration[:-1]) * {"m": 60, "h": 3600, "d": 86400}[duration[-1]]
+
+
+def test_the_page_about_dashboards_names_and_shows_each() -> None:
+    page = (REPO / "docs" / "DASHBOARDS.md").read_text(encoding="utf-8")
+    targets = [t for t in re.findall(r"\]\(([^)#]+)\)", page) if "://" not in t]
+    assert [t for t in targets if not (REPO / "docs" / t).exists()] == []
+    for uid in BOARDS:
+        assert f"`{uid}.json`" in page
+        picture = REPO / "docs" / "img" / f"{uid}.png"
+        assert f"img/{picture.name}" in page
+        assert picture.stat().st_size < 300_000
+
+
+def test_the_lock_of_the_renderer_names_no_registry() -> None:
+    lock = json.loads((REPO / "dashboards" / "render" / "package-lock.json").read_text(encoding="utf-8"))
+    assert len(lock["packages"]) > 400
+    assert {name for name, package in lock["packages"].items() if "resolved" in package} == set()
