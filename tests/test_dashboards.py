@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ def each_panel(*kinds: str) -> Any:
 each_query = pytest.mark.parametrize("asked", QUERIES, ids=ids)
 
 
+@cache
 def recorded() -> set[str]:
     """Series that our recording rules make."""
     files = sorted((REPO / "alerts" / "rules").glob("*.yml"))
