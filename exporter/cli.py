@@ -96,10 +96,11 @@ def devices(
             "--forget", help="Forget GPUs that were here before, after some were taken out for good."
         ),
     ] = False,
+    config: _Config = None,
 ) -> None:
     """List every GPU with all its names side by side. Exit 1 if there is none."""
     if forget:
-        _forget(sysfs)
+        _forget(config, sysfs)
     from exporter.backends.sysfs import SysfsBackend
     from exporter.checks import devices as table
     from exporter.host import Root
@@ -265,8 +266,8 @@ def _remembered(config: configuration.Config) -> Expected:
     return Expected(state_directory(config, os.environ), config.path.sysfs)
 
 
-def _forget(sysfs: str | None) -> None:
-    remembered = _remembered(_load(None, sysfs, None).config)
+def _forget(file: Path | None, sysfs: str | None) -> None:
+    remembered = _remembered(_load(file, sysfs, None).config)
     remembered.forget()
     typer.echo(f"forgotten in {remembered.file}; a running daemon notices within a minute", err=True)
 

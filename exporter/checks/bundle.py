@@ -45,6 +45,8 @@ def write(machine: Machine, findings: Sequence[Finding], dest: Path, log: Path |
     members = _members(machine, findings, log)
     with tempfile.TemporaryDirectory(prefix="amdgpu-exporter-") as scratch:
         try:
+            if not machine.answers:
+                raise ConfigError("no capture: the files of the GPUs could not be read in time")
             record(machine.sysfs, machine.procfs or Root(scratch), Path(scratch) / "capture", mask=mask)
         except ConfigError as e:
             members["no-capture.txt"] = f"{e}\n".encode()

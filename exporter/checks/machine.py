@@ -89,6 +89,11 @@ class Machine:
         """What the first source that lists any has."""
         return next((t.devices for t in self.trials if t.devices), ())
 
+    @property
+    def answers(self) -> bool:
+        """Whether the files of the GPUs themselves may be read: not where a child that did so hung."""
+        return all(t.ok for t in self.trials if t.name == "sysfs")
+
     def sockets(self) -> list[Socket]:
         """Every AMD GPU of the tree, integrated ones too."""
         try:

@@ -25,6 +25,11 @@ def _found(m: Machine) -> Seen:
         models = sorted({d.model or "of unknown model" for d in m.devices})
         sockets = len({d.id.pci for d in m.devices})
         return ok(f"{sockets} AMD GPU{'s' * (sockets != 1)} ({len(m.devices)} logical): {listed(models, 4)}")
+    if listing := m.sockets():
+        names = listed(s.pci for s in listing)
+        return broken(
+            f"the kernel lists GPUs and no source can read them: {names}", "sudo dmesg | grep -i amdgpu"
+        )
     if m.pci():
         return broken(
             f"AMD GPUs are on PCI and the driver shows none: {listed(m.pci())}", "sudo dmesg | grep -i amdgpu"

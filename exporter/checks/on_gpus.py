@@ -26,7 +26,7 @@ def _sleeping(m: Machine) -> Seen:
 
 
 def _awake(m: Machine) -> Iterator[Socket]:
-    shown = {d.id.pci for d in m.devices}
+    shown = {d.id.pci for d in m.devices} if m.answers else set()
     for s in m.sockets():
         if s.path and s.pci in shown and not asleep(m.sysfs, s.path):
             yield s
