@@ -172,11 +172,12 @@ def health(
     expected = loaded.devices.expected
     if expected is None and loaded.backend != "replay":
         expected = _remembered(loaded).most
+    states = poll.states(asked)
     if json:
-        _print_json(rules.as_json(verdicts, expected, poll.states(asked)))
+        _print_json(rules.as_json(verdicts, expected, states))
     else:
-        typer.echo(rules.line(verdicts, expected))
-    raise typer.Exit(rules.exit_code(rules.overall(verdicts, expected)[0]))
+        typer.echo(rules.line(verdicts, expected, states))
+    raise typer.Exit(rules.exit_code(rules.overall(verdicts, expected, states)[0]))
 
 
 @app.command(epilog="Example: amdgpu-exporter analyze /tmp/rocprof-out --json")

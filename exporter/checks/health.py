@@ -332,8 +332,15 @@ class _Thermal:
         return {r: (v - base[2].get(r, v)) / taken for r, v in residency.items() if v >= base[2].get(r, v)}
 
 
-def overall(verdicts: Sequence[Verdict], expected: int | None) -> tuple[Status, int]:
-    """The state of the node, and how many GPUs it should have and has not."""
+def overall(
+    verdicts: Sequence[Verdict], expected: int | None, sources: Mapping[str, str] | None = None
+) -> tuple[Status, int]:
+    """The state of the node, and how many GPUs it should have and has not.
+
+    While none of ``sources`` is "up" nothing can be said, so nothing is missing.
+    """
+    if sources and "up" not in sources.values():
+        return Status.UNKNOWN, 0
     found = len({v.device.id.pci for v in verdicts})
     missing = max(0, (expected or 0) - found)
     if missing:
@@ -344,7 +351,7 @@ def overall(verdicts: Sequence[Verdict], expected: int | None) -> tuple[Status, 
 
 def as_json(verdicts: Sequence[Verdict], expected: int | None, sources: Mapping[str, str]) -> dict[str, Any]:
     """One object, all keys always there; ``sources`` says of each "up" or why it is down."""
-    status, missing = overall(verdicts, expected)
+    status, missing = overall(verdicts, expected, sources)
     return {
         "version": 1,
         "status": status.value,
@@ -366,9 +373,11 @@ def as_json(verdicts: Sequence[Verdict], expected: int | None, sources: Mapping[
 LINE_LIMIT = 80  # bytes of a plugin's output that node-problem-detector keeps
 
 
-def line(verdicts: Sequence[Verdict], expected: int | None) -> str:
+def line(verdicts: Sequence[Verdict], expected: int | None, sources: Mapping[str, str] | None = None) -> str:
     """One line for a supervisor: the worst GPU and its first reason."""
-    status, missing = overall(verdicts, expected)
+    status, missing = overall(verdicts, expected, sources)
+    if sources and "up" not in sources.values():
+        return _cut(f"unknown: {'; '.join(f'{name}: {why}' for name, why in sources.items())}")
     if missing:
         return f"unhealthy: {missing} of {expected} GPUs are missing"
     if not verdicts:
@@ -378,7 +387,11 @@ def line(verdicts: Sequence[Verdict], expected: int | None) -> str:
     worst = [v for v in verdicts if v.status is status]
     more = f" (+{len(worst) - 1})" if len(worst) > 1 else ""
     text = f"{status}: {worst[0].device.id.pci}{more}: {worst[0].causes[0].text}"
-    return text.encode()[:LINE_LIMIT].decode("utf-8", "ignore")
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
+    return " ".join(text.split()).encode()[:LINE_LIMIT].decode("utf-8", "ignore")
 
 
 def exit_code(status: Status) -> int:

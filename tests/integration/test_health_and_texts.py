@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,24 @@ def test_the_verb_health_fits_a_problem_daemon(node: Path, tmp_path: Path) -> No
     (tmp_path / "none").mkdir()
     done = verb("health", "--path.sysfs", str(tmp_path / "none"), **state)
     assert (done.returncode, done.stdout) == (2, "unknown: no AMD GPU is visible\n")
+
+
+def test_a_tool_that_hangs_makes_health_unknown_in_time(node: Path, tmp_path: Path) -> None:
+    tool = tmp_path / "amd-smi"
+    tool.write_text("#!/bin/sh\ntrap '' TERM\nexec sleep 60\n")
+    tool.chmod(0o755)
+    began = time.monotonic()
+    done = verb(
+        "health",
+        *_args(node),
+        STATE_DIRECTORY=str(tmp_path / "state"),
+        AMDGPU_EXPORTER_BACKEND="smi_cli",
+        AMDGPU_EXPORTER_SMI_CLI__TOOL=str(tool),
+        AMDGPU_EXPORTER_SMI_CLI__DEADLINE="2s",
+        AMDGPU_EXPORTER_DEVICES__EXPECTED="2",
+    )
+    assert (done.returncode, done.stdout.split(": ")[:2]) == (2, ["unknown", "smi_cli"]), done
+    assert time.monotonic() - began < 20
 
 
 def test_lost_gpus_are_remembered_until_they_are_forgotten(node: Path, tmp_path: Path) -> None:

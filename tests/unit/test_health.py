@@ -206,5 +206,13 @@ def test_every_reason_is_documented_and_every_documented_one_exists() -> None:
     assert used == {ident for ident, _, _ in health.REASONS}
 
 
+def test_without_a_source_nothing_is_missing_and_nothing_is_known() -> None:
+    down = {"amdsmi": "no answer within 8 s;\nkilled", "sysfs": "died"}
+    assert overall((), 8, down) == (Status.UNKNOWN, 0)
+    assert line((), 8, down) == "unknown: amdsmi: no answer within 8 s; killed; sysfs: died"
+    assert as_json((), 8, down)["status"] == "unknown"
+    assert overall((), 8, {**down, "sysfs": "up"}) == (Status.UNHEALTHY, 8)
+
+
 def test_exit_codes_are_those_of_a_problem_daemon() -> None:
     assert [exit_code(s) for s in Status] == [0, 1, 1, 2]
