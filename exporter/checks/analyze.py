@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from exporter.model import TimelineState, WindowResult
+from exporter.model import Source, TimelineState, WindowResult
 from exporter.windows import intake
 from exporter.windows.intake import Analysis
 
@@ -36,7 +36,7 @@ def run(paths: Sequence[Path], as_json: bool) -> int:
     analysis = intake.load(paths)
     for note in analysis.notes:
         _say(note)
-    read = any(source.rows for source in analysis.sources)
+    read = any(source.rows or _holds_nothing(source) for source in analysis.sources)
     if not read and not analysis.notes:
         _say(_nothing(paths, analysis))
     if as_json:
@@ -45,6 +45,11 @@ def run(paths: Sequence[Path], as_json: bool) -> int:
     elif read:
         show(analysis, sys.stdout)
     return 0 if read else 1
+
+
+def _holds_nothing(source: Source) -> bool:
+    """Whether a file of a known format is whole and has no rows: nothing ran, and that was read."""
+    return source.format is not None and not (source.rows or source.skipped or source.partial)
 
 
 def _say(line: str) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 from array import array
 from collections.abc import Mapping, Sequence
 
 from exporter.formats.rocprofv3 import Lanes, plain_columns
 from exporter.formats.rows import Batch, Table
-from exporter.formats.trace import Decoded, Dispatch, Names
+from exporter.formats.trace import Decoded, Dispatch, Names, whole
 
 CLOCK_LEAST, CLOCK_MOST = 0.05, 5.0
+_VALUE_MOST = 1e30  # far above any counter, and so far below the largest float that no sum gets there
 _XCDS_MOST = 8  # a raw GRBM count may be summed over the dies of one device
 
 _INSTANCE = re.compile(r"\[[\w:,=]+\]$")
@@ -206,14 +206,14 @@ class LongCounters:
         lanes = self.lanes.numbers(batch, rows)
         timed = "start_timestamp" in batch and "end_timestamp" in batch
         for i in range(rows):
-            number, value = batch["dispatch_id"][i].strip(), _value(batch["counter_value"][i])
-            if not number.isdigit():
+            number, value = whole(batch["dispatch_id"][i]), _value(batch["counter_value"][i])
+            if number is None:
                 self.decoded.skip("malformed")
                 continue
             if value is None:
                 self.decoded.skip("invalid")
                 continue
-            key = lanes[i], int(number), batch["kernel_name"][i]
+            key = lanes[i], number, batch["kernel_name"][i]
             span = (batch["start_timestamp"][i].strip(), batch["end_timestamp"][i].strip()) if timed else None
             held = self._seen.setdefault(key, {}).setdefault(span, {})
             counter = batch["counter_name"][i]
@@ -246,7 +246,7 @@ class Wide:
             name for name in plain if not {name.lower(), _NUMBERED.sub("", name.lower())} & _NOT_COUNTERS
         ]
         self._dispatched = array("q")
-        self._seen: set[tuple[int, bytes, bytes, bytes | None]] = set()
+        self._seen: set[tuple[int, int | None, bytes, bytes | None]] = set()
         self.table = Table(plain, plain, "kernel_name", ())
 
     def feed(self, data: bytes) -> None:
@@ -270,15 +270,15 @@ class Wide:
         lanes = self.lanes.numbers(batch, rows)
         for i in range(rows):
             row = {name: column[i].strip() for name, column in batch.items()}
-            number = row.get("dispatch_id", b"0")
+            number = whole(row.get("dispatch_id", b"0"))
             key = lanes[i], number, row["kernel_name"], row.get("start_timestamp")
-            if not number.isdigit():
+            if number is None:
                 self.decoded.skip("malformed")
             elif key in self._seen:
                 self.decoded.skip("duplicate")
             else:
                 self._seen.add(key)
-                self._row(int(number), row, lanes[i])
+                self._row(number, row, lanes[i])
 
     def _row(self, number: int, row: Mapping[str, bytes], lane: int) -> None:
         counters: dict[str, float] = {}
@@ -306,10 +306,8 @@ class Wide:
 
 
 def _whole(raw: bytes) -> int | None:
-    raw = raw.strip()
-    if raw.endswith(b".0"):
-        raw = raw[:-2]
-    return int(raw) if raw.isdigit() and len(raw) < 19 else None
+    value = whole(raw.strip().removesuffix(b".0"))
+    return value if value is not None and value < 1 << 63 else None
 
 
 def _is_float(raw: bytes) -> bool:
@@ -317,8 +315,9 @@ def _is_float(raw: bytes) -> bool:
 
 
 def _value(raw: bytes) -> float | None:
+    """A count; None for what is no number, and for one that no counter can reach."""
     try:
         value = float(raw)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if 0 <= value <= _VALUE_MOST else None

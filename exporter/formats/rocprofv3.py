@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from operator import gt
 
 from exporter.formats.rows import Batch, Table
-from exporter.formats.trace import Decoded, Ids, Lane, Names, lane_numbers
+from exporter.formats.trace import Decoded, Ids, Lane, Names, lane_numbers, whole
 
 _START, _END, _CORRELATION = "start_timestamp", "end_timestamp", "correlation_id"
 _ALIASES = {"start": _START, "end": _END, "begin_timestamp": _START, "beginns": _START, "endns": _END}
@@ -38,7 +38,8 @@ def sound(batch: Batch, decoded: Decoded) -> dict[str, Sequence[bytes]]:
 def _fault(start: bytes, end: bytes, correlation: bytes) -> str | None:
     if not (start.isdigit() and end.isdigit() and correlation.strip().isdigit()):
         return "malformed"
-    if max(int(start), int(end), int(correlation)) >= 1 << 63 or int(start) == 0 or int(end) < int(start):
+    numbers = [number for text in (start, end, correlation) if (number := whole(text)) is not None]
+    if len(numbers) < 3 or max(numbers) >= 1 << 63 or not 0 < numbers[0] <= numbers[1]:
         return "invalid"
     return None
 
@@ -84,8 +85,7 @@ class Lanes:
             return None
 
         def number(*names: str) -> int | None:
-            value = text(*names)
-            return int(value) if value is not None and value.isdigit() else None
+            return whole(text(*names) or "")
 
         return Lane(
             text("agent_id", "gpu_id"),

@@ -13,6 +13,9 @@ from itertools import repeat
 
 BLOCK = 1 << 18
 _LONGEST = BLOCK // 2
+_LINE_MOST = 1 << 20  # of one line; the longest real ones, of thousands of counters, have a tenth
+_LINES_MOST = 32  # of one record
+_PATIENCE = 1 << 16  # lines joined in vain before no more records over several lines are looked for
 _NUMERIC = ("_timestamp", "_value")  # a line end after these does no harm to whoever reads them
 _ROW_INSIDE = re.compile(rb'(?:,"?\d+"?){4,}.*"', re.DOTALL)
 
@@ -51,10 +54,17 @@ class Table:
         self._after = len(self.columns) - 1 - self._free
         self._spare = self.columns[-1] == spare
         self._carry = b""
+        self._endless = False
+        self._patience = _PATIENCE
         self._quoted: tuple[bool, ...] | None = None
 
     def feed(self, data: bytes) -> Iterator[Batch]:
         """Columns of every row that is complete by now."""
+        if self._endless:
+            start = data.find(b"\n") + 1
+            if not start:
+                return
+            data, self._endless = data[start:], False
         data = self._carry + data
         end = data.rfind(b"\n") + 1
         at = stop = 0
@@ -74,10 +84,14 @@ class Table:
             if batch[self.wanted[0]]:
                 yield batch
         self._carry = data[at:]
+        if len(self._carry) > _LINE_MOST:
+            self._skip("malformed")
+            self._carry, self._endless = b"", True
 
     def finish(self) -> Iterator[Batch]:
         """What was left over; a last row without a line end is used if nothing can be missing."""
         data, self._carry = self._carry, b""
+        self.partial = self._endless
         if not data.strip():
             return
         if data.endswith(b"\n"):
@@ -151,19 +165,22 @@ class Table:
         while i < n:
             text, j = lines[i], i
             row = self._parse(text)
-            while row is None and j + 1 < n and self._open(text) and self._parse(lines[j + 1]) is None:
+            lost = i + min(_LINES_MOST, self._patience)
+            most = min(n, lost)
+            while row is None and j + 1 < most and self._open(text) and self._parse(lines[j + 1]) is None:
                 j += 1
                 text += b"\n" + lines[j]
                 row = self._parse(text)
             if row is not None:
                 rows.append(row)
                 i = j + 1
-            elif not last and j + 1 >= n and self._open(text):
+            elif not last and n <= j + 1 < lost and self._open(text):
                 left = len(text) + 1
                 break
             else:
                 if text.strip():
                     self._skip("malformed")
+                self._patience -= j - i
                 i += 1
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.columns)
         return {name: columns[at] for name, at in self._at.items()}, left

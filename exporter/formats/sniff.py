@@ -61,13 +61,13 @@ def find(head: bytes, names: Names) -> Found:
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] in (b"{", b"["):
         return _json(text, names)
-    if b"\0" in head[:4096]:
-        return Found(None, note="is binary data of no known kind")
     end = head.find(b"\n") + 1
     line = head[:end] if end else head
     make = _table(header(line))
     if make is not None:
         return Found(make(names), end or len(head))
+    if b"\0" in head[:4096]:
+        return Found(None, note="is binary data of no known kind")
     if line.startswith(b"pmc:"):
         return Found(summaries.Known((), names, "rocprof-input", "rocprof"))
     if any(part.lstrip().startswith(STARTS) for part in head.split(b"\n")):

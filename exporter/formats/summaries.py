@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from exporter.catalogue.chips import gfx_name
 from exporter.formats.rows import Table
-from exporter.formats.trace import Agent, Decoded, Names, Stat
+from exporter.formats.trace import Agent, Decoded, Names, Stat, whole
 
 _LARGEST = 1 << 22
+_NANOSECONDS_MOST = 1 << 63
 
 
 class _Whole:
@@ -28,16 +29,16 @@ class _Whole:
 
     def finish(self, cut: bool = False) -> None:
         data = bytes(self._data[:_LARGEST])
-        whole = not cut and len(self._data) <= _LARGEST
-        self.decoded.partial = not whole
+        complete = not cut and len(self._data) <= _LARGEST
+        self.decoded.partial = not complete
         if data and not data.endswith(b"\n"):
             self.decoded.partial = True
         text = data.decode("utf-8", "replace").replace("\0", "\ufffd")
-        for row in csv.reader(io.StringIO(text)):
+        for row in _rows(text):
             if not row:
                 continue
             if len(row) != len(self.columns):
-                self.decoded.skip("malformed" if whole else "truncated")
+                self.decoded.skip("malformed" if complete else "truncated")
             elif self.take(dict(zip(self.columns, row, strict=True))):
                 self.decoded.rows += 1
             else:
@@ -129,15 +130,29 @@ class Stats:
 
     def _take(self, batch: Mapping[str, Sequence[bytes]]) -> None:
         for i, raw in enumerate(batch["name"]):
-            calls = batch["calls"][i].strip()
-            if not calls.isdigit():
+            calls = whole(batch["calls"][i])
+            if calls is None:
                 self.decoded.skip("malformed")
                 continue
             total, *rest = (_finite(batch[name][i]) if name in batch else None for name in self._CELLS)
+            if total is not None and not 0 <= total < _NANOSECONDS_MOST:
+                self.decoded.skip("invalid")
+                continue
             name = raw.decode("utf-8", "replace")
-            whole = None if total is None else int(total)
-            self.decoded.stats.append(Stat(name, int(calls), whole, *rest))
+            self.decoded.stats.append(Stat(name, calls, None if total is None else int(total), *rest))
             self.decoded.rows += 1
+
+
+def _rows(text: str) -> Iterator[list[str]]:
+    """Rows of the csv module; one that it refuses has no columns that count."""
+    reader = csv.reader(io.StringIO(text))
+    while True:
+        try:
+            yield next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            yield [""]
 
 
 def pci_address(domain: int, location: int) -> str:
@@ -154,9 +169,7 @@ def _finite(raw: bytes) -> float | None:
 
 
 def _int(text: str | None) -> int | None:
-    text = (text or "").strip()
-    text = text.removesuffix(".0")
-    return int(text) if text.isdigit() and len(text) < 20 else None
+    return whole((text or "").strip().removesuffix(".0"))
 
 
 def _or(value: int | None, other: int) -> int:

@@ -6,11 +6,11 @@ import codecs
 import json
 import re
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from exporter.formats.rocprofv3 import direction
-from exporter.formats.trace import Decoded, Ids, Lane, Names
+from exporter.formats.trace import Decoded, Ids, Lane, Names, whole
 
 _EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 _NEXT = re.compile(r"[\s,]*")
@@ -166,17 +166,18 @@ def _nanoseconds(text: Any) -> int | None:
     """Exact for three decimals and fewer, which is what the profiler writes; more are rounded."""
     if not isinstance(text, str):
         return None
-    whole, dot, part = text.partition(".")
-    digits = whole[1:] if whole[:1] == "-" else whole
-    if digits.isdigit() and len(part) <= 3 and (not dot or part.isdigit()):
-        value = int(digits) * 1000 + int((part + "000")[:3])
-        return -value if whole[:1] == "-" else value
+    before, dot, part = text.partition(".")
+    high, low = whole(before.removeprefix("-")), whole((part + "000")[:3])
+    if high is not None and low is not None and len(part) <= 3 and (part or not dot):
+        value = high * 1000 + low
+        return -value if before[:1] == "-" else value
     try:
         exact = Decimal(text)
-    except InvalidOperation:
+        return int((exact * 1000).to_integral_value()) if exact.is_finite() and abs(exact) < 10**19 else None
+    except ArithmeticError:
         return None
-    return int((exact * 1000).to_integral_value()) if exact.is_finite() and abs(exact) < 10**19 else None
 
 
 def _integer(text: Any) -> int:
-    return int(text) if isinstance(text, str) and text.isdigit() and len(text) < 19 else 0
+    value = whole(text) if isinstance(text, str) else None
+    return value if value is not None and value < 1 << 63 else 0

@@ -184,6 +184,12 @@ class Names:
         return self._texts
 
 
+def whole(text: bytes | str) -> int | None:
+    """A whole number as the tools write it; None for anything else, more digits than theirs too."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
 def packed(code: str, values: Iterable[int]) -> array[int]:
     """A column of some values. Lists in between are quicker than an iterator, and stay small."""
     out = array(code)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from exporter.catalogue.chips import by_device_id, by_gfx
-from exporter.formats.trace import Agent
+from exporter.formats.trace import Agent, whole
 from exporter.model import DeviceId
 from exporter.windows.density import Shape
 
@@ -43,12 +43,12 @@ class Agents:
         if tool == "rocprofv3":
             absolute, relative = _ABSOLUTE.fullmatch(text), _RELATIVE.fullmatch(text)
             if absolute:
-                return _only(a for a in self._gpus if a.node == int(absolute[1]))
+                return _only(a for a in self._gpus if a.node == whole(absolute[1]))
             if relative:
-                at = int(relative[1])
-                return self._gpus[at] if at < len(self._gpus) else None
-        if tool == "rocprofv2" and text.isdigit():
-            return _only(a for a in self._gpus if a.gpu_id == int(text))
+                at = whole(relative[1])
+                return self._gpus[at] if at is not None and at < len(self._gpus) else None
+        if tool == "rocprofv2" and (gpu_id := whole(text)) is not None:
+            return _only(a for a in self._gpus if a.gpu_id == gpu_id)
         if tool == "rocprof-compute" or (self._alone and not self._gpus):
             return _only(self._alone)
         return None

@@ -10,6 +10,7 @@ from itertools import compress, count
 from operator import gt
 from typing import NamedTuple
 
+from exporter.formats.counters import clean
 from exporter.formats.trace import Agent, Calls, Decoded, Dispatch, Kernels, Lane, Names, packed
 from exporter.model import DeviceId, KernelStat, WindowResult
 from exporter.windows.agents import Agents, label
@@ -19,7 +20,10 @@ from exporter.windows.executions import kernel_class
 from exporter.windows.join import CallIndex, Executions, Joined, from_dispatched, taken, unknown_launch
 from exporter.windows.reduce import GpuTrace, Part, reduce
 
-_API_NAME = re.compile(r"_*(?:hip|hsa|cuda|cu|roctx|rccl|nccl|ompt)[A-Z_]\w*|[A-Z]+(?:_[A-Z]+)*")
+# What summaries of other things than kernels hold: functions, domains, directions of copies.
+_NO_KERNEL = re.compile(
+    r"_*(?:hip|hsa|cuda|cu|roctx|rccl|nccl|ompt)[A-Z_]\w*|[A-Z]+(?:_[A-Z]+)+|Copy\w+To\w+"
+)
 
 
 @dataclass
@@ -73,7 +77,8 @@ class Assembly:
         self.work: dict[Process, _Work] = {}
         self.joined: dict[tuple[Process, Gpu], Joined] = {}
         self._indexes: dict[Process, CallIndex] = {}
-        self._pids = self._pids_of_prefix()
+        self._callers = _processes(f for f in files if len(f.decoded.calls))
+        self._workers = _processes(f for f in files if len(f.decoded.kernels))
         for file in files:
             self._add_calls(file)
         self._add_kernels()
@@ -103,28 +108,32 @@ class Assembly:
             self._shapes[gpu] = agents.shape(text, tool)
         return gpu
 
-    def _pids_of_prefix(self) -> dict[tuple[str, str], dict[int | None, int]]:
-        """For each run, the process of every thread that the API trace names."""
-        found: dict[tuple[str, str], dict[int | None, int]] = {}
-        for file in self._files:
-            if len(file.decoded.calls):
-                threads = found.setdefault((file.folder, file.prefix), {})
-                threads.update({lane.tid: lane.pid for lane in file.decoded.lanes if lane.pid is not None})
-        return found
+    def _caller(self, file: File, lane: Lane) -> Process:
+        """The process a call's row names, else the one that the kernels beside it name, else the run."""
+        own = _name(lane)
+        if own is None:
+            beside = self._workers.get((file.folder, file.prefix), {})
+            own = next(iter(beside)) if len(beside) == 1 else f"run {file.prefix}"
+        return Process(file.folder, own)
 
     def _process(self, file: File, lane: Lane) -> Process:
-        """The guid, else the pid, else the one process that the run's API trace names, else the run."""
-        if lane.guid is not None:
-            return Process(file.folder, f"guid {lane.guid}")
-        if lane.pid is not None:
-            return Process(file.folder, f"pid {lane.pid}")
-        threads = self._pids.get((file.folder, file.prefix), {})
-        pids = set(threads.values())
-        if len(pids) == 1:
-            return Process(file.folder, f"pid {pids.pop()}")
-        if lane.tid in threads:
-            return Process(file.folder, f"pid {threads[lane.tid]}")
-        return Process(file.folder, f"run {file.prefix}")
+        """The process a kernel's row names, in the words of the run's API trace where that has others.
+
+        Without a name it is the one that the API trace tells, by the thread if there are several; without
+        such a trace of the run the one in the folder that has the thread.
+        """
+        own = _name(lane)
+        callers = self._callers.get((file.folder, file.prefix), {})
+        kinds = {caller.split()[0] for caller in callers}
+        if own is not None and (not callers or own.split()[0] in kinds):
+            return Process(file.folder, own)
+        if len(callers) == 1:
+            return Process(file.folder, next(iter(callers)))
+        if not callers:
+            found = [found for at, found in self._callers.items() if at[0] == file.folder]
+            callers = {caller: threads for one in found for caller, threads in one.items()}
+        mine = [caller for caller, threads in callers.items() if lane.tid in threads and lane.tid is not None]
+        return Process(file.folder, mine[0] if len(mine) == 1 else own or f"run {file.prefix}")
 
     # --- rows ----------------------------------------------------------------------------------------
 
@@ -132,11 +141,11 @@ class Assembly:
         calls = file.decoded.calls
         if not len(calls):
             if file.decoded.traces_calls:  # a trace in which nothing was called
-                self.work.setdefault(self._process(file, Lane()), _Work()).has_calls = True
+                self.work.setdefault(self._caller(file, Lane()), _Work()).has_calls = True
             return
         lanes = file.decoded.lanes
         used = sorted(set(calls.lane))
-        owners = {number: self._process(file, lanes[number]) for number in used}
+        owners = {number: self._caller(file, lanes[number]) for number in used}
         for process in dict.fromkeys(owners.values()):
             work = self.work.setdefault(process, _Work())
             work.has_calls = work.has_calls or file.decoded.traces_calls
@@ -298,16 +307,43 @@ class Assembly:
 
     def _from_stats(self, limits: Thresholds | None) -> list[WindowResult]:
         """Only summaries: totals per kernel, of GPUs that the files do not name."""
-        rows = [row for file in self._files for row in file.decoded.stats if row.total_ns is not None]
-        rows = [row for row in rows if not _API_NAME.fullmatch(row.name)]
-        if not rows:
+        calls: dict[str, int] = {}
+        times: dict[str, int] = {}
+        for file in self._files:
+            rows = file.decoded.stats
+            if all(_NO_KERNEL.fullmatch(row.name) for row in rows):
+                continue
+            for row in rows:
+                if row.total_ns is not None:
+                    name = clean(row.name)
+                    calls[name] = calls.get(name, 0) + row.calls
+                    times[name] = times.get(name, 0) + row.total_ns
+        if not times:
             return []
         stats = tuple(
-            KernelStat(row.name, row.calls, row.total_ns or 0, 0, 0, kernel_class(row.name))
-            for row in sorted(rows, key=lambda row: -(row.total_ns or 0))
+            KernelStat(name, calls[name], total, 0, 0, kernel_class(name))
+            for name, total in sorted(times.items(), key=lambda item: -item[1])
         )
         result = reduce(GpuTrace("unknown", None, self._texts, [], None, None, stats=stats), limits)
         return [replace(result, timeline_reason="summary_only")]
+
+
+def _name(lane: Lane) -> str | None:
+    """What a row calls its process: the instance's guid before the pid, which another may have had."""
+    if lane.guid is not None:
+        return f"guid {lane.guid}"
+    return None if lane.pid is None else f"pid {lane.pid}"
+
+
+def _processes(files: Iterable[File]) -> dict[tuple[str, str], dict[str, set[int | None]]]:
+    """For each run the processes that its rows name, with their threads."""
+    found: dict[tuple[str, str], dict[str, set[int | None]]] = {}
+    for file in files:
+        for lane in file.decoded.lanes:
+            name = _name(lane)
+            if name is not None:
+                found.setdefault((file.folder, file.prefix), {}).setdefault(name, set()).add(lane.tid)
+    return found
 
 
 def _same_threads(kernels: Iterable[Lane], calls: Iterable[Lane]) -> bool:

@@ -288,7 +288,7 @@ def _bounds(value: Any, path: Path, notes: list[str]) -> tuple[int, int] | None:
         isinstance(value, list)
         and len(value) == 2
         and all(type(v) is int for v in value)
-        and value[0] < value[1]
+        and 0 <= value[0] < value[1] < 1 << 63
     ):
         return value[0], value[1]
     notes.append(f"{path}: bounds_ns is not [start, end] in nanoseconds and is ignored")

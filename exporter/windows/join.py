@@ -152,6 +152,7 @@ class CallIndex:
         self.outer = self._nested()
         self._table: Sequence[int] | dict[int, int] | None = None
         self._base = 0
+        self._again: dict[tuple[int, int | None], tuple[list[int], list[int]]] = {}
 
     def launches(self) -> array[int]:
         """Places of the outermost launch calls."""
@@ -176,7 +177,7 @@ class CallIndex:
             mine.sort(key=lambda i: (start[i], -end[i]))
             holder = -1
             for i in mine:
-                if holder >= 0 and start[i] < end[holder]:
+                if holder >= 0 and start[i] < end[holder] and end[i] <= end[holder]:
                     outer[i] = holder
                 else:
                     holder = i
@@ -206,12 +207,48 @@ class CallIndex:
             self._table = table
         else:
             self._table = {c: i for i, c in zip(range(count - 1, -1, -1), reversed(ids), strict=True) if c}
+        held = len(self._table) - (self._table.count(-1) if isinstance(self._table, array) else 0)
+        if held < count - ids.count(0):
+            self._again = self._repeated(ids, self._places(ids))
         return self._table
+
+    def _repeated(
+        self, ids: array[int], firsts: array[int]
+    ) -> dict[tuple[int, int | None], tuple[list[int], list[int]]]:
+        """Calls of ids that several calls have: starts and places by id and thread, and by id alone.
+
+        Threads number their calls apart in a converted database; other tools start again at 1.
+        """
+        ids_again = {c for i, (c, first) in enumerate(zip(ids, firsts, strict=True)) if c and first != i}
+        again = [i for i, c in enumerate(ids) if c in ids_again]
+        again.sort(key=lambda i: (self.calls.start[i], -self.calls.end[i]))
+        found: dict[tuple[int, int | None], tuple[list[int], list[int]]] = {}
+        for wanted in (True, False):
+            known = set(found)
+            for i in again:
+                for key in {(ids[i], self.tid_of(i)), (ids[i], None)} - known:
+                    if (self.kinds[i] != OTHER) == wanted:
+                        starts, places = found.setdefault(key, ([], []))
+                        starts.append(self.calls.start[i])
+                        places.append(i)
+        return found
+
+    def _tell_apart(self, call: array[int], kernels: Executions) -> None:
+        """Of calls with one id: of the kernel's thread the last that began before the kernel did."""
+        if not self._again:
+            return
+        rows, nameless = kernels.rows, None in self.tids
+        for i, c in enumerate(rows.correlation):
+            if call[i] >= 0 and (c, None) in self._again:
+                tid = kernels.lanes[rows.lane[i]].tid
+                starts, places = self._again.get((c, tid)) or (self._again[c, None] if nameless else ([], []))
+                call[i] = places[max(0, bisect_right(starts, rows.start[i]) - 1)] if places else -1
 
     def join(self, kernels: Executions, gpu: str) -> Joined:
         """The launch of each kernel; marks the calls as matched."""
         start, calls, kinds = kernels.rows.start, self.calls, self.kinds
         call = self._places(kernels.rows.correlation)
+        self._tell_apart(call, kernels)
         self._forget_other_threads(call, kernels)
         self._climb(call)
         out = Joined(self, call)

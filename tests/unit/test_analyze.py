@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_traces import C, K, load, window
+from made_traces import C, K, kernels, load, window
 
 from exporter.checks.analyze import as_dict, run
 
@@ -141,3 +141,15 @@ def test_it_works_as_a_command(tmp_path: Path, repo: Path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["gpus"][0]["kernels"] == 30
+
+
+def test_a_table_without_rows_was_read_and_says_that_nothing_ran(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "x_kernel_trace.csv"
+    path.write_bytes(kernels([]))
+    assert run([path], as_json=True) == 0
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["gpus"], err) == ([], "")
+    assert run([path], as_json=False) == 0
+    assert "No kernel ran." in capsys.readouterr().out
