@@ -257,6 +257,7 @@ _POWER = (
             _amdsmi("sensors", "temperature.*", 1.0, ("sensor",)),
             _sysfs("hwmon", "temperature.*", 1e-3, ("sensor",)),
             _sysfs("gpu_metrics", "temperature.*", 1.0, ("sensor",)),
+            _sysfs("gpu_metrics", "temperatures.*", 1.0, ("sensor",)),
             _cli("temperature", "*", 1.0, ("sensor",)),
         ),
         peers=(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from exporter.catalogue import condition, device, health, links, meta, processes, window
+from exporter.catalogue.omitted import OMITTED
 from exporter.catalogue.schema import PREFIX, Catalogue, Field, Metric, Scope
 
 _AREAS = (
@@ -44,6 +45,13 @@ identity and of the exporter itself come with every backend.
 """
 
 
+_OMITTED = """## Left out
+
+What a GPU offers and is not exported, with the reason.
+
+"""
+
+
 def markdown(catalogue: Catalogue) -> str:
     """Write the reference page: a table for each area, then what each backend supports."""
     parts = [_HEAD]
@@ -52,6 +60,7 @@ def markdown(catalogue: Catalogue) -> str:
         header = ("Metric", "Kind", "Unit", "Labels", "Meaning", "From", "Elsewhere called", "Check by hand")
         parts.append(table(header, map(_row, metrics)))
     parts.append(_support(catalogue))
+    parts.append(_OMITTED + "".join(f"- **{what}**: {why}\n" for what, why in OMITTED))
     return "\n".join(parts)
 
 

@@ -12,16 +12,17 @@ from exporter.catalogue.schema import PREFIX, Catalogue, Field, Metric
 def without(catalogue: Catalogue, patterns: Iterable[str]) -> Catalogue:
     """The catalogue less what ``patterns`` name.
 
-    A pattern is the name of a raw group (``ras``), which is then not read for any metric, or the name of a
-    metric with or without the prefix, where ``*`` and ``?`` stand for any text and any character. Metrics
-    that no backend measures (identity, windows, the exporter's own) stay.
+    A pattern is the name of a raw group (``ras``) or of a part of one (``gpu_metrics.clocks``), which is then
+    not read for any metric, or the name of a metric with or without the prefix, where ``*`` and ``?`` stand
+    for any text and any character. Metrics that no backend measures (identity, windows, the exporter's own)
+    stay.
     """
     wanted = tuple(patterns)
     if not wanted:
         return catalogue
     kept = []
     for metric in catalogue:
-        fields = tuple(f for f in metric.fields if f.group not in wanted)
+        fields = tuple(f for f in metric.fields if not any(_covers(p, f) for p in wanted))
         if not metric.fields:
             kept.append(metric)
         elif fields and not any(_names(p, metric) for p in wanted):
@@ -32,8 +33,16 @@ def without(catalogue: Catalogue, patterns: Iterable[str]) -> Catalogue:
 def pointless(catalogue: Catalogue, patterns: Iterable[str]) -> list[str]:
     """The patterns that name nothing which could be switched off."""
     measured = [m for m in catalogue if m.fields]
-    groups = {f.group for m in measured for f in m.fields}
-    return [p for p in patterns if p not in groups and not any(_names(p, m) for m in measured)]
+    fields = [f for m in measured for f in m.fields]
+    return [
+        p
+        for p in patterns
+        if not any(_covers(p, f) for f in fields) and not any(_names(p, m) for m in measured)
+    ]
+
+
+def _covers(pattern: str, field: Field) -> bool:
+    return f"{field.group}.{field.path}.".startswith(f"{pattern}.")
 
 
 def _names(pattern: str, metric: Metric) -> bool:

@@ -144,7 +144,8 @@ class MetricsSection(Section):
     disable: Names = _key(
         (),
         "Metrics that are not wanted, by name (`xgmi_*`, `amdgpu_clock_hertz`), and groups of raw readings "
-        "that are not to be read for any metric, as docs/METRICS.md lists them (`processes`, `ras`).",
+        "or parts of one that are not to be read for any metric, as docs/METRICS.md has them under From "
+        "(`processes`, `ras`; of single dies: `gpu_metrics.clocks`, `gpu_metrics.temperatures`).",
         reload=False,
     )
     dies: bool = _key(False, "Series of their own for the dies of a GPU: busy by XCC.", reload=False)

@@ -65,8 +65,8 @@ _NARROW_SENTINEL = 0xFFFF
 def unify(decoded: Decoded, version: tuple[int, int]) -> dict[str, Any]:
     """One shape for every table.
 
-    Shape:  power (W), energy (accumulator), temperature {sensor}, busy {engine} (percent), clock {domain} and
-            clocks {domain: {index}} (MHz), pcie {width, speed (0.1 GT/s)}, xgmi_read/xgmi_write {link} (KB),
+    Shape:  power (W), energy (accumulator), temperature {sensor}, temperatures {die}, busy {engine}
+            (percent), clock {domain} and clocks {domain: {index}} (MHz), pcie {width, speed (0.1 GT/s)}, xgmi_read/xgmi_write {link} (KB),
             xgmi_link {link: {up, down}}, throttle {reason}, throttle_samples, pcie counters by name,
             voltage (mV).
     Absent: a scalar the table has and does not fill is None; slots of arrays that are not filled, and what
@@ -79,6 +79,7 @@ def unify(decoded: Decoded, version: tuple[int, int]) -> dict[str, Any]:
         # Several chips carry the field and never count; one that stands at 0 is no counter.
         "energy": d.get("energy_accumulator") or None,
         "temperature": _temperatures(d, apu),
+        "temperatures": _die_temperatures(d),
         # Tables 2.x and 3.0 hold percent on some firmware and hundredths on other, and do not say which.
         "busy": {} if apu else _busy(d),
         "voltage": d.get("voltage_gfx"),
@@ -112,10 +113,16 @@ def _temperatures(d: Mapping[str, Any], apu: bool) -> dict[str, float | None]:
         if field in d:
             value = d[field]
             out[sensor] = value / 100 if apu and value is not None else value
-    for field, sensor in _SENSOR_ARRAYS.items():
-        for index, value in _filled(d.get(field)).items():
-            out[f"{sensor}{index}"] = value
     return out
+
+
+def _die_temperatures(d: Mapping[str, Any]) -> dict[str, int]:
+    """By the name of the sensor: the array's and the place in it, such as hbm3."""
+    return {
+        f"{sensor}{index}": value
+        for field, sensor in _SENSOR_ARRAYS.items()
+        for index, value in _filled(d.get(field)).items()
+    }
 
 
 def _busy(d: Mapping[str, Any]) -> dict[str, float | None]:

@@ -190,6 +190,20 @@ def test_a_recorded_sample_shows_the_readings_of_the_sample(samples: Path, tmp_p
         assert trees.Machine(tmp_path / name / "sys").poll() == trees.Machine(source).poll(), name
 
 
+def test_a_capture_shows_the_processes_of_the_machine_and_not_their_names(tmp_path: Path) -> None:
+    source, proc, dest = tmp_path / "sys", trees.host(tmp_path / "proc"), tmp_path / "capture"
+    trees.mi300x(source)
+    trees.using(source, 4711, {10001: 1 << 30}, ((10001, 0),), evicted_ms=5, occupied=2)
+    trees.alive(proc, 4711, user=1234)
+    record(Root(str(source)), Root(str(proc)), dest)
+    live, copy = trees.Machine(source, proc), trees.Machine(dest / "sys", dest / "proc")
+    rows = copy.poll()
+    assert rows == live.poll()
+    assert rows["amdgpu_process_memory_bytes", GPU, "process,,,,,1234"] == 1 << 30
+    assert (dest / "proc/4711/stat").read_text().startswith("4711 (masked) S ")
+    assert (dest / "proc/4711/status").read_text() == "Uid:\t1234\t0\t0\t0\n"
+
+
 def test_links_stay_links_and_lead_nowhere_outside(tmp_path: Path) -> None:
     source, dest = tmp_path / "sys", tmp_path / "capture"
     trees.mi300x(source)

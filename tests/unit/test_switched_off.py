@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import made_nodes
 import pytest
 import trees
 
@@ -91,6 +92,20 @@ def test_names_of_identity_and_of_the_exporter_cannot_be_switched_off() -> None:
     assert {"amdgpu_info", "amdgpu_up", "amdgpu_exporter_source_up"} <= kept
     assert not [m for m in without(CATALOGUE, ["*"]) if m.fields]
     assert pointless(CATALOGUE, ["amdgpu_up", "ras", "no_such", "xgmi_*"]) == ["amdgpu_up", "no_such"]
+
+
+def test_series_of_single_dies_can_be_switched_off_alone(tmp_path: Path) -> None:
+    made_nodes.mi250x(tmp_path / "two")
+    hbm = {k for k in trees.Machine(tmp_path / "two").poll() if "hbm" in k[2]}
+    assert len(hbm) == 8
+    for off in (("gpu_metrics.clocks", "gpu_metrics.temperatures"), ("dies",)):
+        catalogue = without(CATALOGUE, off)
+        rows = trees.Machine(tmp_path / "two", catalogue=catalogue).poll()
+        assert bool({k for k in rows if "hbm" in k[2]}) == (off == ("dies",))
+        one, _ = machine(tmp_path / off[0], *off)
+        clocks = {labels for m, _, labels in one.poll() if m == "amdgpu_clock_hertz"}
+        assert {"sclk,", "mclk,"} <= clocks
+        assert bool({c for c in clocks if c[-1].isdigit()}) == (off == ("dies",))
 
 
 def test_the_configuration_carries_it_to_the_reader(tmp_path: Path) -> None:
