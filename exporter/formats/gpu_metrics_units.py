@@ -66,9 +66,9 @@ def unify(decoded: Decoded, version: tuple[int, int]) -> dict[str, Any]:
     """One shape for every table.
 
     Shape:  power (W), energy (accumulator), temperature {sensor}, temperatures {die}, busy {engine}
-            (percent), clock {domain} and clocks {domain: {index}} (MHz), pcie {width, speed (0.1 GT/s)}, xgmi_read/xgmi_write {link} (KB),
-            xgmi_link {link: {up, down}}, throttle {reason}, throttle_samples, pcie counters by name,
-            voltage (mV).
+            (percent), clock {domain} and clocks {domain: {index}} (MHz), pcie {width, speed (0.1 GT/s)},
+            xgmi_read/xgmi_write {link} (KB), xgmi_link {link: {up, down}}, throttle {reason},
+            throttle_samples, pcie counters by name, voltage (mV).
     Absent: a scalar the table has and does not fill is None; slots of arrays that are not filled, and what
             the version does not know at all, are left out.
     """
