@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from dashboards.boards import comparison, fleet, health, history, job, kernels, node
-from dashboards.grafana import Board, Json, board
+from dashboards.grafana import Json, board
+from dashboards.panels import Board
 
 BOARDS: tuple[Board, ...] = (
     fleet.BOARD,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dashboards import build, grafana, query
+from dashboards import build, grafana, panels, query
 from exporter.catalogue import CATALOGUE, window
 from exporter.catalogue.docs import labels as labels_of
 from exporter.catalogue.schema import Catalogue, Kind, Metric, Scope, Unit
@@ -351,9 +351,9 @@ def test_a_broken_query_is_seen() -> None:
 
 
 def test_a_panel_of_an_unknown_sort_is_refused() -> None:
-    odd = grafana.Panel("Odd", (grafana.Query(query.of("amdgpu_up")),), "No sort of panel.")
+    odd = panels.Panel("Odd", (panels.Query(query.of("amdgpu_up")),), "No sort of panel.")
     with pytest.raises(TypeError, match="Odd"):
-        grafana.board(grafana.Board("x", "X", "X.", (), (("Row", (odd,)),)), ())
+        grafana.board(panels.Board("x", "X", "X.", (), (("Row", (odd,)),)), ())
 
 
 def _tree(uid: str, target: dict[str, Any]) -> Any:

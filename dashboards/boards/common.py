@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.grafana import Variable
+from dashboards.panels import Variable
 from dashboards.query import OWNERS, anywhere
 from exporter.catalogue import CATALOGUE
 

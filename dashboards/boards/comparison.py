@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.boards.common import DEVICE, KERNEL, NO_COUNTERS, NO_PEAK, NO_TRACES
-from dashboards.grafana import (
+from dashboards.panels import (
     NUMBER,
     PART,
     UNITS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.boards.common import NO_COUNTERS, NO_ECC, NO_PEAK, NO_TRACES, NOTHING_OR_DEAD, PLACE, WINDOW
-from dashboards.grafana import BAD, NUMBER, PART, WARN, Bars, Board, Column, Query, Series, Stat, Table
+from dashboards.panels import BAD, NUMBER, PART, WARN, Bars, Board, Column, Query, Series, Stat, Table
 from dashboards.query import (
     DEVICE_NAME,
     GPU_NAME,

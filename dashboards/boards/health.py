@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.boards.common import NO_TRACES, PLACE, WINDOW
-from dashboards.grafana import (
+from dashboards.panels import (
     BAD,
     EACH_SECOND,
     NUMBER,

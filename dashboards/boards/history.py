@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dashboards.boards.common import DEVICE, NO_COUNTERS, NO_PEAK, NO_TRACES, STATES
-from dashboards.grafana import NUMBER, PART, Board, Mark, Query, Series
+from dashboards.panels import NUMBER, PART, Board, Mark, Query, Series
 from dashboards.query import NODE_NAME, PER_NODE, density, l2_hit, of, queue_delay, share
 
 _INFO = of("amdgpu_info")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.boards.common import DEVICE, NO_TRACES, STATES, owners
-from dashboards.grafana import NUMBER, PART, UNITS, Board, Column, Query, Series, Stat, Table, Text
+from dashboards.panels import NUMBER, PART, UNITS, Board, Column, Query, Series, Stat, Table, Text
 from dashboards.query import (
     DEVICE_NAME,
     GPU_NAME,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.boards.common import DEVICE, NO_COUNTERS, NO_ECC, NO_PEAK, NO_TRACES, STATES
-from dashboards.grafana import EACH_SECOND, NUMBER, PART, Board, Column, Query, Series, Stat, Table
+from dashboards.panels import EACH_SECOND, NUMBER, PART, Board, Column, Query, Series, Stat, Table
 from dashboards.query import (
     DEVICE_NAME,
     GPU_NAME,
