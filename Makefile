@@ -72,6 +72,7 @@ golden: $(INSTALLED_DEV) ## Rewrite golden files; read the diff before you commi
 .PHONY: bench
 bench: $(INSTALLED_DEV) ## Print what it costs, beside others where they are installed
 	@tests/install-parts
+	$(PIP) pandas || echo "no pandas to compare with" >&2
 	for each in benchmarks/[a-z]*.py; do echo "== $$each"; $(BIN)/python "$$each"; done
 
 # Grafana has no server package for this, but its front-end libraries are published: render with those.

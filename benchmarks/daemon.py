@@ -102,7 +102,7 @@ def serving(process: psutil.Process, url: str, connections: int) -> dict[str, fl
 
 
 def grow(source: Path, dest: Path, copies: int) -> Path:
-    """A tree with ``copies`` times the demo's GPUs, on PCI domains of their own, linked as the kernel does."""
+    """A tree with ``copies`` times the demo's GPUs, each copy in a PCI domain, linked as the kernel does."""
     cards = sorted(p.parent for p in (source / "sys/devices").rglob("gpu_busy_percent"))
     for folder in ("class/drm", "class/hwmon"):
         (dest / folder).mkdir(parents=True)
@@ -134,6 +134,7 @@ def measure(tree: Path, label: str) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}/metrics"
     with running(ours(tree, port), url) as (process, _):
+        time.sleep(6)  # past what is laid out or looked up once, with polls as seldom as they are by default
         print(f"{label}: {series(url)} series")
         if shutil.which("wrk"):
             one, eight = serving(process, url, 1), serving(process, url, 8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -239,6 +240,9 @@ class Service:
         shown = f"[{host}]" if ":" in host else host
         event(log, logging.INFO, "serving", url=f"http://{shown}:{port}/")
         await self.collector.first.wait()
+        # What stands by now stays: a full collection would walk it again and again, and scrapes would wait.
+        gc.collect()
+        gc.freeze()
         current = self.collector.current
         found = len(current.snapshot.devices) if current else 0
         event(log, logging.INFO, "ready", devices=found)
