@@ -12,6 +12,7 @@ from exporter.model import ConfigError
 
 _NAME = "expected-devices.json"
 _MOST = 4096
+_ROOTS_MAX = 16  # beyond that, copies of trees that were looked at once and are gone are dropped
 
 
 class Expected:
@@ -67,6 +68,8 @@ def _load(file: Path) -> dict[str, int]:
 
 def _store(file: Path, roots: dict[str, int]) -> None:
     """Replace the file whole, so that a crash leaves the old one or the new one."""
+    if len(roots) > _ROOTS_MAX:
+        roots = {root: most for root, most in roots.items() if os.path.isdir(root)}
     file.parent.mkdir(parents=True, exist_ok=True)
     fd, name = tempfile.mkstemp(dir=file.parent, prefix=f".{_NAME}.")
     try:

@@ -68,3 +68,13 @@ def test_the_file_is_replaced_whole_and_other_roots_stay(tmp_path: Path) -> None
         "roots": {"/sys": 8, "/other": 2},
     }
     assert [f.name for f in tmp_path.iterdir()] == ["expected-devices.json"]
+
+
+def test_trees_that_are_gone_do_not_pile_up(tmp_path: Path) -> None:
+    for root in ("/", *(f"/gone/{n}" for n in range(40))):
+        one = Expected(tmp_path, root)
+        one.saw(8)
+        one.save()
+    roots = json.loads((tmp_path / "expected-devices.json").read_text())["roots"]
+    assert roots["/"] == 8
+    assert len(roots) <= 16
