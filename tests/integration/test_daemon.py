@@ -222,7 +222,7 @@ def test_windows_are_taken_from_the_spool_and_can_be_switched_off_and_on(tmp_pat
         (spool / "0" / "bad").mkdir()
         (spool / "0" / "bad" / "manifest.json").write_text("{nonsense")
         (spool / "0" / "bad" / "x.csv").write_text("not a table\n")
-        until(lambda: (spool / ".quarantine").is_dir(), 20, "the bad window being set aside")
+        until((spool / ".quarantine").is_dir, 20, "the bad window being set aside")
         assert daemon.get("/metrics")[0] == 200
 
 
