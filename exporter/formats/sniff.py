@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -41,6 +42,11 @@ _TABLES: tuple[tuple[set[str], Callable[..., Decoder], str, str], ...] = (
     ({"kind", "operation"} | _TIMES, summaries.Known, "rocprofv3-memory-trace", "rocprofv3"),
 )
 _ONLY = {"rocprof-compute-dispatches"}
+# The log and the settings that rocprof-compute keeps in a workload's folder.
+_COMPUTE_TEXT = re.compile(
+    rb"^(?:config_dir: .*rocprof_compute|format_rocprof_output: |(?:Rocprofiler-Compute|Omniperf) version: )",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ def find(head: bytes, names: Names) -> Found:
     if head.startswith(SQLITE):
         return Found(None, note="is a compressed SQLite database; unpack it first: gunzip -k FILE")
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if text[:1] in (b"{", b"["):
+    if text[:1] in (b"{", b"[") and not _COMPUTE_TEXT.search(head):
         return _json(text, names)
     end = head.find(b"\n") + 1
     line = head[:end] if end else head
@@ -70,6 +76,8 @@ def find(head: bytes, names: Names) -> Found:
         return Found(None, note="is binary data of no known kind")
     if line.startswith(b"pmc:"):
         return Found(summaries.Known((), names, "rocprof-input", "rocprof"))
+    if _COMPUTE_TEXT.search(head):
+        return Found(summaries.Known((), names, "rocprof-compute-text", "rocprof-compute"))
     if any(part.lstrip().startswith(STARTS) for part in head.split(b"\n")):
         return Found(Printed(names, "rocprofv2-text", "rocprofv2"))
     if roctracer.looks_like(head):

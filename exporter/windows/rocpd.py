@@ -39,8 +39,11 @@ def read(path: Path, names: Names, notes: list[str]) -> Decoded:
             _read(database, rocpd)
     except FormatError as e:
         return _refused(path, str(e), notes)
-    except sqlite3.Error as e:
+    except (sqlite3.Error, UnicodeDecodeError) as e:  # the text of an error may quote what the damage left
         return _broken(path, rocpd, e, notes)
+    if _is_cut(path):
+        # SQLite reads such a file to the end if no page that it needs is among those missing.
+        return _broken(path, rocpd, "it is shorter than its own page count says", notes)
     rocpd.finish()
     _remarks(path, rocpd, notes)
     return rocpd.decoded
@@ -89,22 +92,35 @@ def _holds_data(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
+def _is_cut(path: Path) -> bool:
+    """Whether pages are missing, by the header's count where that is said to be valid."""
+    with path.open("rb") as file:
+        header = file.read(100)
+    size, changed, valid_for = path.stat().st_size, header[24:28], header[92:96]
+    page = int.from_bytes(header[16:18], "big")
+    page = 1 << 16 if page == 1 else page
+    if size % max(page, 1):
+        return True
+    return changed == valid_for and size < page * int.from_bytes(header[28:32], "big")
+
+
 def _refused(path: Path, why: str, notes: list[str]) -> Decoded:
     notes.append(f"{path}: {why}")
     return Decoded(note=why)
 
 
-def _broken(path: Path, rocpd: Rocpd, error: sqlite3.Error, notes: list[str]) -> Decoded:
-    if "interrupted" in str(error):
+def _broken(path: Path, rocpd: Rocpd, error: Exception | str, notes: list[str]) -> Decoded:
+    text = "".join(ch if ch.isprintable() else "\ufffd" for ch in str(error))[:200]
+    if "interrupted" in text:
         why = "takes more work to read than a database of its size should"
-    elif "locked" in str(error) or "busy" in str(error):
+    elif "locked" in text or "busy" in text:
         why = "is locked by another process; let the profiled program end first"
     else:
-        why = f"is a cut or damaged SQLite database (rocpd): {error}"
+        why = f"is a cut or damaged SQLite database (rocpd): {text}"
     rocpd.finish(cut=True)
     if not rocpd.decoded.rows:
         return _refused(path, why, notes)
-    notes.append(f"{path}: {why}; what came before is used")
+    notes.append(f"{path}: {why}; what could be read is used")
     return rocpd.decoded
 
 
