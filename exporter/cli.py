@@ -185,7 +185,11 @@ def analyze(
     paths: Annotated[list[Path], typer.Argument(help="Profiler output: files or folders.")],
     json: _Json = False,
 ) -> None:
-    """Reduce profiler output to queue time, timeline, bottleneck, top kernels and counter ratios."""
+    """Reduce profiler output to queue time, timeline, bottleneck, top kernels and counter ratios.
+
+    Known by content: rocprofv3 tables, JSON and rocpd databases; rocprof v1, rocprofv2 and roctracer output;
+    folders of rocprof-compute and omniperf; PyTorch traces. All but databases also as .gz.
+    """
     from exporter.checks.analyze import run
 
     raise typer.Exit(run(paths, json))

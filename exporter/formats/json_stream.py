@@ -18,7 +18,7 @@ Steps = Generator[None, None, None]
 
 
 class DamagedError(Exception):
-    """The document cannot be followed any further."""
+    """The document cannot be followed any further; the text is the reason it is counted under."""
 
 
 class JsonStream:
@@ -64,7 +64,8 @@ class JsonStream:
             next(self._steps)
         except StopIteration:
             self.whole, self._running = True, False
-        except DamagedError:
+        except DamagedError as e:
+            self._bad(str(e))
             self._running = False
         if not self._running:
             self._buffer = ""
@@ -82,23 +83,20 @@ class JsonStream:
             if self._at < len(self._buffer):
                 return self._buffer[self._at]
             if self._last:
-                self._bad("truncated")
-                raise DamagedError
+                raise DamagedError("truncated")
             yield
 
     def _expect(self, wanted: str) -> Generator[None, None, str]:
         found = yield from self._peek()
         if found not in wanted:
-            self._bad("malformed")
-            raise DamagedError
+            raise DamagedError("malformed")
         self._at += 1
         return found
 
     def _value(self, path: Path) -> Steps:
         first = yield from self._peek()
         if len(path) > _DEEPEST:
-            self._bad("malformed")
-            raise DamagedError
+            raise DamagedError("malformed")
         if first == "{" and path not in self._takers:
             yield from self._object(path)
         elif first == "[" and path not in self._takers:
@@ -119,8 +117,7 @@ class JsonStream:
             return
         while True:
             if (yield from self._peek()) != '"':
-                self._bad("malformed")
-                raise DamagedError
+                raise DamagedError("malformed")
             key = yield from self._decoded()
             yield from self._expect(":")
             yield from self._value((*path, key))
@@ -146,38 +143,36 @@ class JsonStream:
         while True:
             try:
                 value = yield from self._decoded()
-            except DamagedError:
-                if self._last and not self._boundary.search(self._buffer, self._at):
-                    raise
-                yield from self._next_element()
+            except DamagedError as e:
+                yield from self._next_element(e)
+                self._bad("malformed")
                 continue
             taker = self._takers.get(path)
             if taker is not None:
                 taker(value)
             return
 
-    def _next_element(self) -> Steps:
+    def _next_element(self, error: DamagedError) -> Steps:
         while True:
             found = self._boundary.search(self._buffer, self._at)
             if found is not None:
                 self._at = found.end()
                 return
             if self._last:
-                raise DamagedError
+                raise error
             self._at = max(self._at, len(self._buffer) - 64)
             yield
 
     def _decoded(self) -> Generator[None, None, Any]:
+        yield from self._peek()
         while True:
             try:
                 value, end = self._json.raw_decode(self._buffer, self._at)
             except RecursionError:
-                self._bad("malformed")
-                raise DamagedError from None
+                raise DamagedError("malformed") from None
             except ValueError:
                 if self._last or len(self._buffer) - self._at >= VALUE_MOST:
-                    self._bad("truncated" if self._last else "malformed")
-                    raise DamagedError from None
+                    raise DamagedError("truncated" if self._last else "malformed") from None
             else:
                 if end < len(self._buffer) or self._last:  # a number may go on in what comes next
                     self._at = end

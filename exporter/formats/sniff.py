@@ -37,6 +37,7 @@ _TABLES: tuple[tuple[set[str], Callable[..., Decoder], str, str], ...] = (
     ({"name", "calls", "totaldurationns"}, summaries.Stats, "rocprof-stats", "rocprof"),
     ({"node_id", "agent_type"}, summaries.AgentInfo, "rocprofv3-agents", "rocprofv3"),
     ({"cu_per_gpu", "gpu_arch"}, summaries.SystemInfo, "rocprof-compute-sysinfo", "rocprof-compute"),
+    ({"numcu", "gpu_soc"}, summaries.SystemInfo, "rocprof-compute-sysinfo", "rocprof-compute"),
     ({"cu_per_gpu", "gpu_soc"}, summaries.SystemInfo, "rocprof-compute-sysinfo", "rocprof-compute"),
     ({"hbmbw", "l2bw"}, summaries.Known, "rocprof-compute-roofline", "rocprof-compute"),
     ({"kind", "operation"} | _TIMES, summaries.Known, "rocprofv3-memory-trace", "rocprofv3"),
