@@ -252,6 +252,12 @@ class CallIndex:
         self._forget_other_threads(call, kernels)
         self._climb(call)
         out = Joined(self, call)
+        seen = self._one_each(call)
+        if seen is not None:
+            out.first, out.paired = array("i", range(len(call))), call[:]
+            out.submitted = packed("q", map(min, start, map(calls.end.__getitem__, call)))
+            self._mark(out.paired, seen, gpu)
+            return out
         ends, seen = calls.end, bytearray(len(calls))
         add_first, add_paired, submitted = out.first.append, out.paired.append, out.submitted.append
         i = -1
@@ -272,6 +278,17 @@ class CallIndex:
                 out.alone.append(i)
         self._mark(out.paired, seen, gpu)
         return out
+
+    def _one_each(self, call: array[int]) -> bytearray | None:
+        """Marks of the calls, if each kernel has a launch of its own, as most traces have; else None."""
+        if not call or min(call) < 0:
+            return None
+        if not set(map(self.kinds.__getitem__, call)) <= {KERNEL, GRAPH}:
+            return None
+        seen = bytearray(len(self.calls))
+        for c in call:
+            seen[c] = 1
+        return seen if sum(seen) == len(call) else None
 
     def _mark(self, paired: array[int], seen: bytearray, gpu: str) -> None:
         joined = int.from_bytes(self.matched) | int.from_bytes(seen)

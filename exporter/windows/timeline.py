@@ -91,9 +91,12 @@ def split(idle: Gaps, waiting: Sequence[int], calls: Columns) -> tuple[int, int]
         while e <= a:
             s, e = next(intervals, _BEYOND)
         while s < b:
-            launching += (min(b, e)) - (max(a, s))
+            if s < a:
+                s = a
             if e >= b:
+                launching += b - s
                 break
+            launching += e - s
             s, e = next(intervals, _BEYOND)
     return queued, launching
 
