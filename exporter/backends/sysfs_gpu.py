@@ -213,8 +213,11 @@ class _Hwmon:
     @classmethod
     def open(cls, root: Root, parent: str, wanted: Wanted) -> _Hwmon | None:
         """The GPU's hwmon folder; None where there is none."""
-        names = [n for n in root.listdir(parent) if n.startswith("hwmon")]
-        return cls(root, f"{parent}/{names[0]}", wanted) if names else None
+        paths = [f"{parent}/{n}" for n in root.listdir(parent) if n.startswith("hwmon")]
+        # Another driver may hang sensors of its own on the device, and a capture keeps an emptied folder.
+        named = (path for path in paths if root.text(f"{path}/name") == "amdgpu")
+        path = next(named, paths[0] if len(paths) == 1 else None)
+        return cls(root, path, wanted) if path else None
 
     def __init__(self, root: Root, path: str, wanted: Wanted) -> None:
         self._root, self._path = root, path

@@ -455,3 +455,26 @@ def test_identity_reads_stay_inside_the_root(tmp_path: Path) -> None:
     card.symlink_to("/" + str(inside).removeprefix("../../"))
     assert Root(str(tmp_path)).resolve("class/drm/card0") == "devices/pci0000:00/0000:05:00.0/drm/card0"
     assert column(listed(tmp_path), "drm_card") == ["card0"]
+
+
+def test_links_that_lead_in_a_circle_cost_only_what_lies_behind_them(tmp_path: Path) -> None:
+    trees.mi300x(tmp_path, sockets=2)
+    kfd = tmp_path / "class/kfd/kfd"
+    if kfd.is_symlink():
+        kfd.unlink()
+    else:
+        shutil.rmtree(kfd)
+    kfd.symlink_to("kfd")
+    assert len(listed(tmp_path)) == 2
+
+
+def test_sensors_of_another_driver_on_the_device_are_not_taken_for_the_gpus(tmp_path: Path) -> None:
+    (device,) = trees.mi300x(tmp_path)
+    foreign = device / "hwmon" / "hwmon0"
+    foreign.mkdir()
+    (foreign / "name").write_text("nvme\n")
+    (foreign / "temp1_input").write_text("99000\n")
+    rows = trees.Machine(tmp_path).poll()
+    heat = {labels: v for (metric, _, labels), v in rows.items() if metric == "amdgpu_temperature_celsius"}
+    assert heat["junction"] == 66
+    assert 99 not in heat.values()
