@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from exporter.model import Bottleneck
 
@@ -71,3 +73,50 @@ def _waits_for_work(facts: Facts, limits: Thresholds, idle: int) -> bool:
         return True
     longer = facts.call_mean is not None and facts.kernel_mean > facts.call_mean
     return longer and facts.launching <= limits.launching_little * idle
+
+
+class Advice(NamedTuple):
+    """What a verdict means and what to try first, in one line each; the runbook of its name says more."""
+
+    meaning: str
+    attempt: str
+
+
+ADVICE: Mapping[Bottleneck, Advice] = {
+    Bottleneck.COMMUNICATION: Advice(
+        "Collectives run alone for a large part of the window.",
+        "Look for a slow GPU first; then overlap collectives with compute, and make them fewer and larger.",
+    ),
+    Bottleneck.GPU_BOUND: Advice(
+        "Kernels run nearly all the time, as they should.",
+        "Work on the top kernel itself: a tuned library, lower precision, a better layout.",
+    ),
+    Bottleneck.CONTENDED: Advice(
+        "Several processes share the GPU, and work waits while it idles.",
+        "Give the GPU one owner, partition it, or batch through one server process.",
+    ),
+    Bottleneck.COPY_BOUND: Advice(
+        "The GPU mostly idles while copies are under way.",
+        "Pin host memory, copy ahead on a stream of its own, and copy less.",
+    ),
+    Bottleneck.DEPENDENCY_BOUND: Advice(
+        "Submitted kernels wait for one another.",
+        "Fuse neighbours of the chain, widen the graph, use larger kernels.",
+    ),
+    Bottleneck.LAUNCH_BOUND: Advice(
+        "The GPU idles while the host launches kernels or launched ones wait to start.",
+        "Capture the step as a graph, fuse small kernels, do more work per launch.",
+    ),
+    Bottleneck.HOST_STALLED: Advice(
+        "For most of the window nothing ran, waited or was being launched.",
+        "Speed up the data loader and storage, and take logging and synchronising out of the loop.",
+    ),
+    Bottleneck.BALANCED: Advice(
+        "No single cause stands out.",
+        "Start with the largest idle part of the timeline, and look at several windows.",
+    ),
+    Bottleneck.UNKNOWN: Advice(
+        "The window does not show enough of the GPU's time to tell.",
+        "Trace every process that uses the GPU, with its launch calls.",
+    ),
+}

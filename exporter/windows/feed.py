@@ -93,5 +93,5 @@ class Feed:
     def _fail(self, path: Path, outcome: WindowOutcome, detail: str) -> None:
         """Count a window that gave nothing, and keep its files where someone can look at them."""
         event(log, logging.WARNING, "window set aside", window=path, outcome=outcome, detail=detail)
-        self._ledger.add(Window(path.name, "unknown", "other"), (), (), outcome, self._clock.now())
+        self._ledger.add(Window(path.name, "unknown", "other"), (), (), outcome, self._clock.now(), detail)
         self._spool.quarantine(path, detail)

@@ -5,13 +5,16 @@ Knows no clock and no file: time is handed in. No counter ever falls while the p
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import NamedTuple
 
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue.window import SAMPLING_STATES
 from exporter.model import (
+    Bottleneck,
     Device,
     DeviceId,
     Gap,
@@ -31,6 +34,8 @@ from exporter.windows.kernels import UNSEEN_S, short
 SOURCE = "windows"
 _MANY_DEVICES = 16
 _REASONS_MAX = 20
+_RECENT = 50
+_TEXT_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,30 @@ class Keep:
     kernels: int = 10
     kernels_many_devices: int = 5
     unseen_s: float = UNSEEN_S
+
+
+class Finding(NamedTuple):
+    """What one window said of one GPU; the parts people look at."""
+
+    gpu: str
+    device: DeviceId | None
+    bottleneck: Bottleneck
+    timeline_reason: str | None
+    launches: int
+    queue_delay_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One window as it was taken in; ``reason`` says why it gave less than it could."""
+
+    id: str
+    tool: str
+    mode: str
+    outcome: WindowOutcome
+    at: float
+    reason: str
+    findings: tuple[Finding, ...]
 
 
 class Ledger:
@@ -57,6 +86,12 @@ class Ledger:
         self._cached: tuple[tuple[Value, ...], tuple[Gap, ...]] = (), ()
         self._fresh_until: float | None = None
         self._fresh_state: str | None = None
+        self._recent: deque[Taken] = deque(maxlen=_RECENT)
+
+    @property
+    def recent(self) -> tuple[Taken, ...]:
+        """The windows taken in last, newest first."""
+        return tuple(reversed(self._recent))
 
     @property
     def ready(self) -> bool:
@@ -92,8 +127,9 @@ class Ledger:
         results: Sequence[WindowResult],
         outcome: WindowOutcome,
         at: float,
+        detail: str = "",
     ) -> None:
-        """Take in one window; ``at`` is wall-clock seconds.
+        """Take in one window; ``at`` is wall-clock seconds, ``detail`` why nothing could be read of it.
 
         Errors: ValueError where a result would make a counter fall; then nothing of the window is kept.
         """
@@ -101,6 +137,7 @@ class Ledger:
             for fault in faults(result):
                 raise ValueError(f"window {window.id}, GPU {result.gpu}: {fault}")
         self._stale()
+        self._recent.append(_taken(window, sources, results, outcome, at, detail))
         self._at = at if self._at is None else max(self._at, at)
         mode = window.mode if window.mode in MODES else FOREIGN
         for source in sources:
@@ -176,6 +213,26 @@ class Ledger:
         expiry = self.next_expiry(now)
         self._fresh_until = float("inf") if expiry is None else expiry
         self._fresh_state = state
+
+
+def _taken(
+    window: Window,
+    sources: Sequence[Source],
+    results: Sequence[WindowResult],
+    outcome: WindowOutcome,
+    at: float,
+    detail: str,
+) -> Taken:
+    reasons = [detail] if detail else []
+    for source in sources:
+        name = source.path.rpartition("/")[2]
+        reasons += [f"{name}: {rows} rows skipped: {why}" for why, rows in source.skipped.items()]
+        reasons += [f"{name} is cut"] if source.partial else []
+    findings = tuple(
+        Finding(r.gpu, r.device, r.bottleneck, r.timeline_reason, r.launches, r.queue_delay_ratio)
+        for r in results
+    )
+    return Taken(window.id, window.tool, window.mode, outcome, at, "; ".join(reasons)[:_TEXT_MAX], findings)
 
 
 def _plausible(metric: str, value: Value) -> bool:
