@@ -211,9 +211,11 @@ class Service:
             await self.reload()
 
     def _pages(self) -> App:
-        from exporter.pages import create
+        from exporter.pages.app import create
+        from exporter.pages.live import Live
 
-        return create(self.collector, self.reload, self._token, self._all_notes, self.watch)
+        live = Live(self.collector, self.ledger, self._all_notes, lambda: self.config.windows.preset)
+        return create(self.collector, self.reload, self._token, live, self.watch)
 
     def _all_notes(self) -> list[str]:
         found = self.collector.sources
