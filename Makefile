@@ -38,6 +38,7 @@ run: $(INSTALLED) ## Serve: this machine's AMD GPUs, or a replayed demo node whe
 .PHONY: test
 test: $(INSTALLED_DEV) ## Run all tests; parts that cannot be had are skipped, saying so. ARGS="-k config"
 	@tests/install-parts
+	@tests/install-browser
 	$(BIN)/python -m pytest $(ARGS)
 
 .PHONY: check

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from playwright import sync_api as playwright
 
 from tests.integration.daemon import Daemon, serving
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed; pip install 'amdgpu-exporter[page]'"
-)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed; apt-get install chromium")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium is installed; tests/install-browser installs it"
+)
 
 FLAGS = (
     "--no-sandbox",
