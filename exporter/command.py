@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import IO
 
 _PR_SET_PDEATHSIG = 1
 _LINGER_S = 0.2  # what a finished command's descendants get to let go of its output
@@ -35,6 +36,41 @@ class Finished:
     stderr: bytes
     seconds: float
     outcome: Ending
+
+
+Process = subprocess.Popen
+StillRunning = subprocess.TimeoutExpired
+
+
+def start(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, file_bytes: int, stdout: IO[bytes] | None = None
+) -> Process[bytes]:
+    """Start a command in a session of its own, its outputs piped; it dies with us and leaves no core file.
+
+    No file it writes grows beyond ``file_bytes``. Whoever calls must end it. Not for processes with threads.
+    Errors: OSError or ValueError where it cannot be started.
+    """
+
+    def confine() -> None:
+        _die_with_parent()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write that fails, not a death
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # our children ignore it, and hand that down
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout or subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(env),
+            cwd=cwd,
+            start_new_session=True,
+            preexec_fn=confine,  # noqa: PLW1509 - no threads here, see above
+        )
+    except subprocess.SubprocessError as e:
+        raise ValueError(str(e)) from None
 
 
 def run_once(argv: Sequence[str], deadline_s: float, limit_bytes: int, env: Mapping[str, str]) -> Finished:

@@ -20,7 +20,7 @@ PACKAGE = REPO / "exporter"
 # What of windows touches files, children or time. The rest is pure: from rows to what they say of a GPU.
 _WINDOWS = tuple(
     f"windows.{n}"
-    for n in ("book", "feed", "intake", "ledger", "reducer", "rocpd", "runner", "spool", "wire")
+    for n in ("book", "feed", "intake", "kin", "ledger", "reducer", "rocpd", "runner", "spool", "wire")
 )
 
 # Top first: each may import its own layer and those below it. The longest matching name decides.
