@@ -37,7 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("model", "logs"),
 )
 
-PURE = ("model", "catalogue", "formats", "exposition", "windows", "compare.stats")
+PURE = ("model", "catalogue", "formats", "exposition", "windows", "compare.stats", "profilers.plan")
 IMPURE_IMPORTS = frozenset(
     (
         "asyncio",
