@@ -54,6 +54,10 @@ def serve(
     procfs: _Procfs = None,
     debugfs: Annotated[str | None, typer.Option("--path.debugfs", help="Mount point of debugfs.")] = None,
     interval: Annotated[str | None, typer.Option(help="Time between polls, such as 5s.")] = None,
+    web_config: Annotated[
+        str | None,
+        typer.Option("--web.config.file", help="TLS, users and headers, as Prometheus' exporters have it."),
+    ] = None,
     print_config: Annotated[bool, typer.Option(help="Print the configuration in force and end.")] = False,
 ) -> None:
     """Run the daemon: poll the GPUs and serve /metrics."""
@@ -67,6 +71,7 @@ def serve(
         "path.procfs": procfs,
         "path.debugfs": debugfs,
         "poll.interval": interval,
+        "web.config_file": web_config,
     }
     flags = {key: value for key, value in flags.items() if value is not None}
 

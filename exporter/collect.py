@@ -204,6 +204,7 @@ class Collector:
         self.windows_expiry: Callable[[float], float | None] = lambda _now: None
         self.judge: Judge = lambda _now, _devices, _slots, _answering: {}
         self.remember: Callable[[int], int | None] = lambda _seen: None
+        self.refused: Mapping[str, int] = {}
         self.foreign: Callable[[float], tuple[Foreign, TextFiles]] = lambda _now: (Foreign(), ())
         self._catalogue = catalogue
         self._clock = clock
@@ -311,6 +312,7 @@ class Collector:
             observed=bool(alive),
             health=self.judge(now, devices, [fresh[s.name] for s in alive], present),
             textfiles=textfiles,
+            refused=self.refused,
         )
 
     def _died(self, source: PolledSource, detail: str) -> None:

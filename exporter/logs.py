@@ -23,6 +23,8 @@ def setup(level: str, form: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Logfmt())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    # It warns of each request that is no HTTP, and whoever sends them would write the log; they are counted.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     set_level(level)
 
 

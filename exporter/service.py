@@ -15,13 +15,16 @@ from typing import Any
 
 from exporter import config as configuration
 from exporter import logs, sources
+from exporter.access import Access
 from exporter.catalogue import CATALOGUE
 from exporter.checks.expected import Expected
 from exporter.checks.health import Watch
 from exporter.child import Child
 from exporter.collect import Collector, Timing
 from exporter.config import Config
+from exporter.guard import Guard
 from exporter.host import Clock
+from exporter.listener import BACKLOG, Door
 from exporter.logs import event
 from exporter.model import ConfigError, Slot
 from exporter.textfile.feed import TextFeed
@@ -59,6 +62,8 @@ class Service:
             self.notes.append(
                 f"This is a replay of a {kind} capture ({replay[0]}). Nothing here describes this machine."
             )
+        self._door = Door(Access(config.web.config_file))
+        self.collector.refused = self._door.refused
         self.ledger = Ledger(_keep(config))
         self._replayed = replay is not None
         self.watch = Watch()
@@ -143,8 +148,8 @@ class Service:
         self._spawn(self._announce(listener))
         server = uvicorn.Server(
             uvicorn.Config(
-                Web(self.collector, self._pages),
-                http="httptools",
+                Web(self.collector, self._pages, Guard(self._door.access, self._token, self._door.refused)),
+                http=self._door.protocol,  # type: ignore[arg-type]
                 loop="asyncio",
                 ws="none",
                 lifespan="off",
@@ -152,6 +157,7 @@ class Service:
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=75,
+                backlog=BACKLOG,
                 timeout_graceful_shutdown=1,
             )
         )
@@ -240,7 +246,8 @@ class Service:
         """Say once where we serve and what we see."""
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        event(log, logging.INFO, "serving", url=f"http://{shown}:{port}/")
+        scheme = "https" if self._door.access.secure else "http"
+        event(log, logging.INFO, "serving", url=f"{scheme}://{shown}:{port}/")
         await self.collector.first.wait()
         # What stands by now stays: a full collection would walk it again and again, and scrapes would wait.
         gc.collect()

@@ -74,6 +74,7 @@ class Facts:
     extra: Mapping[str, float] = field(default_factory=dict)
     health: Mapping[DeviceId, str] = field(default_factory=dict)  # socket -> state
     textfiles: tuple[tuple[str, float | None, int], ...] = ()  # name, when it was changed, times refused
+    refused: Mapping[str, int] = field(default_factory=dict)  # connections and requests, by reason
 
 
 def fill(builder: SlotBuilder, catalogue: Catalogue, facts: Facts) -> None:
@@ -107,6 +108,8 @@ def fill(builder: SlotBuilder, catalogue: Catalogue, facts: Facts) -> None:
     for name, (cpu, memory) in facts.processes.items():
         add("amdgpu_exporter_cpu_seconds_total", cpu, name)
         add("amdgpu_exporter_resident_memory_bytes", memory, name)
+    for why, times in facts.refused.items():
+        add("amdgpu_exporter_requests_refused_total", times, why)
     add("amdgpu_exporter_series_dropped_total", facts.dropped_total)
     add("amdgpu_exporter_generation_total", facts.generation)
     add("amdgpu_exporter_render_duration_seconds", facts.render_seconds)

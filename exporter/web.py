@@ -31,17 +31,30 @@ class Daemon(Protocol):
     def ready(self) -> bool: ...
 
 
+class Gate(Protocol):
+    """What stands before every request; answers those that it does not admit."""
+
+    def dress(self, send: Send) -> Send: ...
+
+    async def admits(self, scope: Scope, send: Send) -> bool: ...
+
+
 class Web:
     """The ASGI application. ``pages`` builds the rest of the site when it is first needed."""
 
-    def __init__(self, daemon: Daemon, pages: Callable[[], App]) -> None:
+    def __init__(self, daemon: Daemon, pages: Callable[[], App], gate: Gate | None = None) -> None:
         self._daemon = daemon
         self._build = pages
+        self._gate = gate
         self._pages: asyncio.Task[App] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        if self._gate:
+            send = self._gate.dress(send)
+            if not await self._gate.admits(scope, send):
+                return
         path = scope["path"]
         if path == "/metrics":
             await self._metrics(scope, send)

@@ -26,7 +26,7 @@ _WINDOWS = tuple(
 # Top first: each may import its own layer and those below it. The longest matching name decides.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli", "service", "sources", "__main__"),
-    ("web", "pages", "checks", "compare.report"),
+    ("web", "pages", "listener", "guard", "access", "checks", "compare.report"),
     ("collect", "reader", "vitals", "history", "textfile", *_WINDOWS),
     ("backends", "profilers", "owners"),
     ("host", "child", "worker", "command", "slots"),

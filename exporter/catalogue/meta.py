@@ -103,6 +103,15 @@ METRICS: tuple[Metric, ...] = (
         labels=("file",),
         check="promtool check metrics < FILE",
     ),
+    _own(
+        "requests_refused",
+        Kind.COUNTER,
+        Unit.NONE,
+        "Connections and requests turned away: more connections than are taken, a head or body too large, "
+        "not HTTP (malformed), too slow, no TLS that holds, a wrong password, more changes or passwords "
+        "at once than are taken (rate).",
+        labels=("reason",),
+    ),
     _own("series", Kind.GAUGE, Unit.NONE, "Time series in the page that carries this sample."),
     _own(
         "series_dropped",

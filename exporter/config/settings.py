@@ -241,8 +241,15 @@ class LogSection(Section):
 
 
 class WebSection(Section):
-    """Who may POST."""
+    """Who may read and who may POST."""
 
+    config_file: PathText | None = _key(
+        None,
+        "File with TLS, users and headers in the format of Prometheus' own exporters; none: plain HTTP for "
+        "all. Looked at again when it changes; TLS itself is switched on or off by a restart only.",
+        flag="--web.config.file",
+        reload=False,
+    )
     token_file: PathText | None = _key(
         None, "File that holds the bearer token for POST; none: only from this host.", secret=True
     )

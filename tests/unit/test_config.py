@@ -188,6 +188,7 @@ FLAGS = {
     "path.procfs": "--path.procfs",
     "path.debugfs": "--path.debugfs",
     "poll.interval": "--interval",
+    "web.config_file": "--web.config.file",
 }
 
 
@@ -513,6 +514,7 @@ RESTART = {
     "smi_cli.deadline",
     "textfile.folder",
     "textfile.max_bytes",
+    "web.config_file",
 }
 
 
