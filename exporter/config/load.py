@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.config.keys import ENV_PREFIX, Key, keys, sections
-from exporter.config.settings import PLANNED_PRESETS, Config
+from exporter.config.settings import Config
 from exporter.model import ConfigError
 
 # Not configuration: where tests find samples, where the command line finds the file.
@@ -24,7 +24,6 @@ _SERVICE_LINK = re.compile(
     ENV_PREFIX + r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
 _SIZE_LIMIT = 1024 * 1024
-_PLANNED = frozenset(PLANNED_PRESETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +144,7 @@ def _check(key: Key, value: Any, origin: str) -> Any:
         listed = key.kind == "list" and isinstance(value, list)
         wrong = next(filter(key.wrong, value), value) if listed else value
         got = "something else" if key.secret else _show(wrong)
-        later = ", which this version does not have yet" if str(value) in _PLANNED else ""
-        raise ConfigError(f"{origin}: {key.path}: expected {key.expected}, got {got}{later}") from None
+        raise ConfigError(f"{origin}: {key.path}: expected {key.expected}, got {got}") from None
 
 
 def _conflicts(config: Config) -> Iterator[tuple[str, str]]:
@@ -158,6 +156,10 @@ def _conflicts(config: Config) -> Iterator[tuple[str, str]]:
             "windows.gauge_max_age",
             "expected at least windows.interval, or gauges end before the next window",
         )
+    if config.windows.preset == "canary" and not config.windows.command:
+        yield "windows.preset", "canary needs windows.command, the command that it profiles"
+    if config.windows.preset == "attach" and not config.windows.allow:
+        yield "windows.preset", "attach needs windows.allow, the names of processes it may attach to"
     if config.capture is not None and config.backend != "replay":
         yield "capture", f"only backend replay reads a capture, and backend is {config.backend}"
 

@@ -5,17 +5,19 @@ Never reads a file or the environment; that is ``load``.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator
 
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue.select import pointless
 from exporter.config.durations import Duration
+from exporter.config.section import PathText, Ratio, Section
+from exporter.config.section import declare as _key
+from exporter.config.windows import AdviceSection, WindowsSection
 from exporter.windows.bottleneck import Thresholds
 
 _LIMITS = Thresholds()
-PLANNED_PRESETS = ("counters", "canary", "attach")
 
 
 def split_listen(text: str) -> tuple[str, int]:
@@ -41,12 +43,6 @@ def _listen(text: str) -> str:
     return text
 
 
-def _path(text: str) -> str:
-    if not text or "\0" in text:
-        raise ValueError("expected a path")
-    return text
-
-
 def _names(names: tuple[str, ...]) -> tuple[str, ...]:
     if unknown := pointless(CATALOGUE, names):
         raise ValueError(f"no metric and no group is called {unknown[0]}")
@@ -54,35 +50,9 @@ def _names(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Listen = Annotated[str, AfterValidator(_listen)]
-PathText = Annotated[str, AfterValidator(_path)]
+
 # A list, so that it can also be given as one text with commas.
 Names = Annotated[tuple[str, ...], AfterValidator(_names)]
-Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-
-
-def _key(
-    default: Any,
-    text: str,
-    *,
-    flag: str | None = None,
-    reload: bool = True,
-    expected: str | None = None,
-    derived: str | None = None,
-    secret: bool = False,
-    **bounds: Any,
-) -> Any:
-    """Declare one key. ``derived`` words a default that ``default``, then a factory, takes from others."""
-    extra: dict[str, Any] = {"x-reload": reload}
-    for name, value in (("flag", flag), ("expected", expected), ("default", derived), ("secret", secret)):
-        if value:
-            extra[f"x-{name}"] = value
-    if derived:
-        return Field(default_factory=default, description=text, json_schema_extra=extra, **bounds)
-    return Field(default, description=text, json_schema_extra=extra, **bounds)
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class PathSection(Section):
@@ -149,22 +119,6 @@ class MetricsSection(Section):
         reload=False,
     )
     dies: bool = _key(False, "Series of their own for the dies of a GPU: busy by XCC.", reload=False)
-
-
-class WindowsSection(Section):
-    """Profiling windows: what the daemon may start and what it reads."""
-
-    preset: Literal["off", "spool"] = _key(
-        "spool", "What windows are taken: none (off), or those that jobs leave in the spool folder (spool)."
-    )
-    spool_dir: PathText | None = _key(None, "Spool folder; none: `spool` inside the state folder.")
-    interval: Duration = _key(300.0, "Time between two windows of one GPU that is aimed at.", ge=1)
-    gauge_max_age: Duration = _key(
-        lambda data: max(3 * data["interval"], 900.0),
-        "Age at which the gauges of the last window are withdrawn.",
-        derived="3 × windows.interval, at least 15m",
-        ge=1,
-    )
 
 
 class KernelsSection(Section):
@@ -287,6 +241,7 @@ class Config(Section):
     devices: DevicesSection = DevicesSection()
     metrics: MetricsSection = MetricsSection()
     windows: WindowsSection = WindowsSection()
+    advice: AdviceSection = AdviceSection()
     kernels: KernelsSection = KernelsSection()
     bottleneck: BottleneckSection = BottleneckSection()
     series: SeriesSection = SeriesSection()

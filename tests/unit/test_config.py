@@ -168,6 +168,12 @@ def other_value(key: Key) -> tuple[str, object]:
         "log.format": ("json", "json"),
         "series.max": ("500", 500),
         "windows.gauge_max_age": ("2h", 7200.0),
+        "windows.duty_cycle": ("0.002", 0.002),
+        "windows.command": ("/opt/canary, --small", ("/opt/canary", "--small")),
+        "windows.allow": ("python3, vllm*", ("python3", "vllm*")),
+        "windows.deny": ("gfx942:7.2*:attach", ("gfx942:7.2*:attach",)),
+        "windows.max_bytes": ("2000000", 2_000_000),
+        "windows.spool_user_bytes": ("2000000", 2_000_000),
         "metrics.disable": ("ras, xgmi_*", ("ras", "xgmi_*")),
     }
     by_kind: dict[str, tuple[str, object]] = {
@@ -306,9 +312,13 @@ DURATION = "a duration with its unit, such as 500ms, 15s, 2m or 24h"
         ("listen: null", "got null"),
         ("backend: cuda", "1: backend: expected one of auto, amdsmi, sysfs, smi_cli, replay, got 'cuda'"),
         (
-            "windows: {preset: canary}",
-            "one of off, spool, got 'canary', which this version does not have yet",
+            "windows: {preset: deep}",
+            "1: windows.preset: expected one of off, spool, counters, canary, attach, got 'deep'",
         ),
+        ("windows: {preset: canary}", "1: windows.preset: canary needs windows.command"),
+        ("windows: {preset: attach}", "1: windows.preset: attach needs windows.allow"),
+        ("windows: {deny: [gfx942]}", "expected a list of CHIP:ROCM:MODE, such as gfx942:7.2*:attach"),
+        ("windows: {duty_cycle: 0.5}", "at most 0.1, got 0.5"),
         (
             "poll:\n  interval: 5",
             f"2: poll.interval: expected {DURATION}, at least 50ms and at most 1h, got 5",
