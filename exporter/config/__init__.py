@@ -16,10 +16,11 @@ from exporter.config.settings import (
     SmiCliSection,
     TextfileSection,
     WebSection,
-    WindowsSection,
 )
+from exporter.config.windows import AdviceSection, WindowsSection
 
 __all__ = [
+    "AdviceSection",
     "BottleneckSection",
     "Config",
     "DevicesSection",

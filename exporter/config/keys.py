@@ -13,7 +13,8 @@ from pydantic.fields import FieldInfo
 
 from exporter.config.durations import EXPECTED as DURATION
 from exporter.config.durations import Duration, format_duration
-from exporter.config.settings import Config, PathText
+from exporter.config.section import PathText
+from exporter.config.settings import Config
 
 ENV_PREFIX = "AMDGPU_EXPORTER_"
 LIST = "a list of names that docs/METRICS.md knows, `*` for any text; as text with commas between them"

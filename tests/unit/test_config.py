@@ -549,6 +549,7 @@ def test_a_reload_takes_all_but_the_keys_that_need_a_restart() -> None:
             "smi_cli.deadline": "9s",
             "textfile.folder": "/x",
             "textfile.max_bytes": "9",
+            "web.config_file": "/w",
             "poll.interval": "1s",
             "kernels.top": "3",
         },
