@@ -39,6 +39,8 @@ run: $(INSTALLED) ## Serve: this machine's AMD GPUs, or a replayed demo node whe
 test: $(INSTALLED_DEV) ## Run all tests; parts that cannot be had are skipped, saying so. ARGS="-k config"
 	@tests/install-parts
 	@tests/install-browser
+	@tests/install-kube-parts $(BIN)/python
+	@tests/install-image-parts
 	$(BIN)/python -m pytest $(ARGS)
 
 .PHONY: check
