@@ -3,69 +3,24 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import made_nodes
+import pagemade
 import pytest
 import trees
-from prometheus_client.parser import text_string_to_metric_families
-
-from exporter.catalogue import CATALOGUE
-from exporter.exposition import Renderer
-from exporter.vitals import Facts, SlotBuilder, fill
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 CASES = ("21-sysfs-mixed-vendors", "22-kfd-order-reversed")
-
-
-def page(root: Path, proc: Path | None = None, errors: Mapping[str, int] | None = None) -> str:
-    """What ``/metrics`` says of the devices under ``root``, without what it says of the exporter."""
-    machine = trees.Machine(root, proc)
-    machine.root.errors = dict(errors or {})
-    machine.poll()
-    devices = {d.id: d for d in machine.devices}
-    own = SlotBuilder()
-    facts = Facts(
-        at=0,
-        devices=devices,
-        present=frozenset(devices),
-        expected=None,
-        sources=(),
-        children={},
-        processes={},
-        replay=None,
-        reload_ok=True,
-        reload_at=0,
-        generation=1,
-        dropped_total=0,
-        render_seconds=None,
-        observed=True,
-    )
-    fill(own, CATALOGUE, facts)
-    rows = list(zip(own._series, own._values, strict=True))
-    rows = [(s, v) for s, v in rows if not s.metric.startswith("amdgpu_exporter_")] + machine.pairs()
-    layout = Renderer(CATALOGUE).layout(devices, [tuple(s for s, _ in rows)], 100_000)
-    return layout.render([tuple(v for _, v in rows)]).text.decode()
-
-
-def _sound(text: str) -> None:
-    """No name, value or label set that Prometheus would refuse, and none twice."""
-    seen = set()
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            key = (sample.name, tuple(sorted(sample.labels.items())))
-            assert key not in seen, key
-            seen.add(key)
-            assert abs(sample.value) < float("inf"), key
 
 
 def test_every_captured_machine_has_its_reviewed_page(
     samples: Path, golden: Callable[[Path, str], None]
 ) -> None:
     for name in trees.sample_names(samples):
-        text = page(trees.laid_out(samples, name))
-        _sound(text)
+        text = pagemade.of_tree(trees.laid_out(samples, name))
+        pagemade.sound(text)
         golden(GOLDEN / f"{name}.prom", text)
 
 
@@ -73,8 +28,8 @@ def test_every_captured_machine_has_its_reviewed_page(
 def test_the_hostile_trees_have_their_reviewed_pages(
     samples: Path, golden: Callable[[Path, str], None], case: str
 ) -> None:
-    text = page(samples / "cases" / case / "sys")
-    _sound(text)
+    text = pagemade.of_tree(samples / "cases" / case / "sys")
+    pagemade.sound(text)
     golden(GOLDEN / f"case-{case}.prom", text)
 
 
@@ -90,8 +45,8 @@ def test_the_made_node_has_its_reviewed_page(
     trees.using(root, 13, dict.fromkeys(ids, 1 << 40))
     trees.alive(proc, 11, user=1000)
     trees.alive(proc, 12, user=1001)
-    text = page(root, proc)
-    _sound(text)
+    text = pagemade.of_tree(root, proc)
+    pagemade.sound(text)
     golden(GOLDEN / f"made-mi300x-2x-{partitions}.prom", text)
 
 
@@ -108,8 +63,8 @@ def test_nodes_that_no_capture_has_have_their_reviewed_pages(
 ) -> None:
     MADE[name](tmp_path)
     errors = dict.fromkeys(made_nodes.GUEST_ERRORS, errno.EPERM) if name == "made-guest" else {}
-    text = page(tmp_path, errors=errors)
-    _sound(text)
+    text = pagemade.of_tree(tmp_path, errors=errors)
+    pagemade.sound(text)
     golden(GOLDEN / f"{name}.prom", text)
 
 

@@ -119,7 +119,9 @@ def increase(samples: list[float]) -> float:
     return sum(b - a if b >= a else b for a, b in pairwise(samples))
 
 
-def test_energy_through_a_driver_reload_a_stuck_counter_and_a_sentinel(samples: Path, tmp_path: Path) -> None:
+def test_case_27_energy_through_a_driver_reload_a_stuck_counter_and_a_sentinel(
+    samples: Path, tmp_path: Path
+) -> None:
     (device,) = trees.mi300x(tmp_path)
     machine = trees.Machine(tmp_path)
     seen: list[float] = []
