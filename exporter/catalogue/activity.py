@@ -18,6 +18,7 @@ METRICS: tuple[Metric, ...] = (
         labels=("engine",),
         fields=(Field("sysfs", "busy_seconds", "*", each=("engine",)),),
         check="amd-smi metric --usage",
+        seen_on="Instinct MI300 and later, with table gpu_metrics 1.6 or later",
     ),
     Metric(
         "die_busy",
@@ -31,5 +32,6 @@ METRICS: tuple[Metric, ...] = (
         fields=(Field("sysfs", "dies", "busy.*", 0.01, ("index",)),),
         peers=("dme:gpu_gfx_busy_instantaneous",),
         check="amd-smi metric --usage",
+        seen_on="Instinct MI300 and later, with table gpu_metrics 1.6 or later",
     ),
 )

@@ -365,6 +365,7 @@ _POWER = (
         ),
         peers=("dme:gpu_violation_<reason>_accumulated", "omnistat:rocm_throttle_events"),
         check="amd-smi metric --violation",
+        seen_on="Instinct MI300 and later, with table gpu_metrics 1.6 or later",
     ),
     Metric(
         "throttle_samples",
@@ -381,6 +382,7 @@ _POWER = (
         ),
         peers=("dme:gpu_violation_current_accumulated_counter",),
         check="amd-smi metric --violation",
+        seen_on="Instinct MI300 and later, with table gpu_metrics 1.6 or later",
     ),
 )
 

@@ -92,6 +92,7 @@ def as_json(catalogue: Catalogue) -> list[dict[str, Any]]:
             ],
             "peers": list(m.peers),
             "check": m.check,
+            "seen_on": m.seen_on,
         }
         for m in catalogue
     ]
@@ -129,6 +130,8 @@ def _row(metric: Metric) -> tuple[str, ...]:
         meaning += f" Buckets: {', '.join(f'{b:g}' for b in metric.buckets)}."
     if metric.set:
         meaning += f" Counter set: {metric.set}."
+    if metric.seen_on:
+        meaning += f" Not in any capture yet; to be seen on {metric.seen_on}."
     return (
         f"`{metric.name}`",
         metric.kind.value,

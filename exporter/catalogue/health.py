@@ -5,6 +5,7 @@ from __future__ import annotations
 from exporter.catalogue.schema import Field, Kind, Metric, Scope, Unit
 
 _COUNT = (0.0, 2.0**64)
+_RAS = "Instinct and other cards with ECC memory, where the driver makes the folder ras of the device"
 
 
 def _ecc(severity: str, key: str, sentence: str) -> Metric:
@@ -25,6 +26,7 @@ def _ecc(severity: str, key: str, sentence: str) -> Metric:
         peers=(f"dme:gpu_ecc_{severity.removesuffix('able')}_<block>",)
         + ((f"omnistat:rocm_ras_<block>_{severity}_count",) if severity != "deferred" else ()),
         check="grep . /sys/class/drm/card*/device/ras/*_err_count",
+        seen_on=_RAS,
     )
 
 
@@ -55,5 +57,6 @@ METRICS: tuple[Metric, ...] = (
         ),
         peers=("dme:gpu_bad_page_count",),
         check="cat /sys/class/drm/card*/device/ras/gpu_vram_bad_pages",
+        seen_on=_RAS,
     ),
 )

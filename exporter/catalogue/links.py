@@ -35,6 +35,7 @@ def _pcie_count(key: str, sentence: str, field: str, *peers: str) -> Metric:
         ),
         peers=peers,
         check="amd-smi metric --pcie",
+        seen_on="Instinct MI300 and later, with table gpu_metrics 1.4 or later (NAKs: 1.5)",
     )
 
 
@@ -54,6 +55,7 @@ def _xgmi_bytes(direction: str, field: str, *peers: str) -> Metric:
         ),
         peers=peers,
         check="amd-smi xgmi --metric",
+        seen_on="Instinct MI300 and later joined by xGMI, with table gpu_metrics 1.4 or later",
     )
 
 
@@ -183,6 +185,7 @@ METRICS: tuple[Metric, ...] = (
             _sysfs("gpu_metrics", "xgmi_link.*.*", 1.0, ("link", "state")),
         ),
         check="amd-smi xgmi --link-status",
+        seen_on="Instinct MI300 and later joined by xGMI, with table gpu_metrics 1.7 or later",
     ),
     Metric(
         "link",
@@ -206,5 +209,6 @@ METRICS: tuple[Metric, ...] = (
         (0, 1024),
         fields=(_sysfs("links", "numa_node"),),
         check="cat /sys/class/drm/card*/device/numa_node",
+        seen_on="any GPU of a host with two or more NUMA nodes",
     ),
 )

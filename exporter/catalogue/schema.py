@@ -72,6 +72,7 @@ class Metric:
     ``range`` is inclusive, in base units; a value outside it is a Gap, never clamped.
     ``peers`` are other exporters' names for the same thing, as ``exporter:name``.
     ``states`` are the values of the last label of a state metric.
+    ``seen_on`` names the hardware that shows it, for a reading that no captured machine has shown yet.
     ``set`` names the counter set a sampled counter belongs to; ratios divide within one set.
     """
 
@@ -88,6 +89,7 @@ class Metric:
     buckets: tuple[float, ...] = ()
     set: str | None = None
     check: str | None = None  # a command that shows the number by hand
+    seen_on: str | None = None
 
     @property
     def name(self) -> str:
@@ -114,6 +116,8 @@ def faults(metric: Metric) -> Iterator[str]:
         yield f"{name}: HELP must be a sentence"
     if "\n" in metric.help:
         yield f"{name}: HELP is one line"
+    if metric.seen_on is not None and (len(metric.seen_on) < 10 or metric.seen_on.endswith(".")):
+        yield f"{name}: seen_on is words for hardware, without a full stop"
     low, high = metric.range
     if not low < high:
         yield f"{name}: an empty range"
