@@ -110,14 +110,7 @@ _RESERVED_LABELS = frozenset({"job", "instance", "gpu", "pci", "partition", "le"
 def faults(metric: Metric) -> Iterator[str]:
     """Every law that ``metric`` breaks, in words."""
     name = metric.name
-    if metric.key and not _KEY.match(metric.key):
-        yield f"{name}: the key must be lower-case words joined by _"
-    if not metric.help.endswith(".") or len(metric.help) < 15:
-        yield f"{name}: HELP must be a sentence"
-    if "\n" in metric.help:
-        yield f"{name}: HELP is one line"
-    if metric.seen_on is not None and (len(metric.seen_on) < 10 or metric.seen_on.endswith(".")):
-        yield f"{name}: seen_on is words for hardware, without a full stop"
+    yield from _word_faults(metric)
     low, high = metric.range
     if not low < high:
         yield f"{name}: an empty range"
@@ -143,6 +136,18 @@ def faults(metric: Metric) -> Iterator[str]:
         given = {*f.each, *(k for k, _ in f.fixed)}
         if given - set(metric.labels):
             yield f"{name}: field {f.path} sets a label the metric does not have"
+
+
+def _word_faults(metric: Metric) -> Iterator[str]:
+    name = metric.name
+    if metric.key and not _KEY.match(metric.key):
+        yield f"{name}: the key must be lower-case words joined by _"
+    if not metric.help.endswith(".") or len(metric.help) < 15:
+        yield f"{name}: HELP must be a sentence"
+    if "\n" in metric.help:
+        yield f"{name}: HELP is one line"
+    if metric.seen_on is not None and (len(metric.seen_on) < 10 or metric.seen_on.endswith(".")):
+        yield f"{name}: seen_on is words for hardware, without a full stop"
 
 
 @dataclass(frozen=True, slots=True, init=False)
