@@ -372,6 +372,7 @@ def test_the_demo_after_all_its_windows_has_its_reviewed_page(golden: Golden, mo
         render_seconds=0.004,
         health={d.id: "healthy" for d in devices},
         textfiles=(("site.prom", 990.0, 0),),
+        refused={"busy": 3},
     )
     monkeypatch.setattr("exporter.vitals.__version__", "0.0.0")
     monkeypatch.setattr("platform.python_version", lambda: "3.0.0")
