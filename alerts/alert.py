@@ -11,6 +11,8 @@ _WHERE = {
     "gpu": "{{ $labels.instance }}, GPU {{ $labels.gpu }} at {{ $labels.pci }}"
     "{{ with $labels.partition }}, partition {{ . }}{{ end }}: ",
     "node": "{{ $labels.instance }}: ",
+    "job": "{{ with $labels.job_id }}job {{ . }}{{ end }}"
+    "{{ with $labels.pod }}pod {{ $labels.namespace }}/{{ . }}{{ end }}: ",
     "fleet": "",
 }
 PERCENT = "{{ $value | humanizePercentage }}"
@@ -22,6 +24,7 @@ _PAGES = {
     "node": "amdgpu-node",
     "kernels": "amdgpu-kernels",
     "history": "amdgpu-history",
+    "job": "amdgpu-job",
 }
 _PAGES["exporter"] = "amdgpu-exporter-health"
 
@@ -34,7 +37,7 @@ class Alert:
     """
 
     name: str
-    about: str  # gpu, node or fleet
+    about: str  # gpu, node, job or fleet
     expr: str
     summary: str
     what: str
@@ -72,7 +75,11 @@ class Alert:
         return told
 
     def _dashboard(self, base: str) -> str:
-        picked = {"gpu": ("node", "gpu"), "node": ("node",), "fleet": ()}[self.about]
-        label = {"node": "{{ $labels.instance }}", "gpu": "{{ $labels.gpu }}"}
+        picked = {"gpu": ("node", "gpu"), "node": ("node",), "job": ("workload",), "fleet": ()}[self.about]
+        label = {
+            "node": "{{ $labels.instance }}",
+            "gpu": "{{ $labels.gpu }}",
+            "workload": "{{ $labels.pod }}",
+        }
         query = "&".join(f"var-{name}={label[name]}" for name in picked)
         return f"{base}/d/{_PAGES[self.page]}" + (f"?{query}" if query else "")

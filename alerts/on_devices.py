@@ -7,7 +7,7 @@ alternates from sample to sample must not fire, whatever instants the rule happe
 from __future__ import annotations
 
 from alerts.alert import PERCENT, PLAIN, WHOLE, Alert
-from alerts.recording import NODE, SAME_NODE, SAME_SOCKET, SOCKET
+from alerts.recording import GPU, NODE, OWNER, SAME_NODE, SAME_SOCKET, SOCKET
 from alerts.settings import Settings
 
 _GPU, _NODE = "gpu:amdgpu_", "node:amdgpu_"
@@ -15,11 +15,14 @@ _RAS = "grep . /sys/class/drm/card*/device/ras/*_err_count"
 # Each group of series a device alert reads, under the name its absence is reported as.
 DEVICE_SIGNALS = {
     "busy": 'amdgpu_busy_ratio{engine="gfx"}',
-    "ecc": "amdgpu_ecc_uncorrectable_errors_total",
+    # One block, sensor and limit stand for all: they are read together, and there are many.
+    "ecc": 'amdgpu_ecc_uncorrectable_errors_total{block="umc"}',
+    "memory": 'amdgpu_memory_used_bytes{pool="vram"}',
     "pcie_link": "amdgpu_pcie_link_width_lanes",
+    "pcie_replays": "amdgpu_pcie_replays_total",
     "retired_pages": "amdgpu_retired_pages",
-    "temperature": "amdgpu_temperature_celsius",
-    "temperature_limit": "amdgpu_temperature_limit_celsius",
+    "temperature": 'amdgpu_temperature_celsius{sensor=~"edge|junction"}',
+    "temperature_limit": 'amdgpu_temperature_limit_celsius{limit="critical"}',
     "throttle": "amdgpu_throttle_samples_total",
 }
 
@@ -35,7 +38,10 @@ def alerts(s: Settings) -> list[Alert]:
         _over_temperature(s),
         _pcie_degraded(s),
         _pcie_replays(s),
+        _vram_near_full(s),
+        _idle_allocated(s),
         _imbalance(s),
+        _job_imbalance(s),
         _readings_vanished(s),
     ]
 
@@ -171,11 +177,69 @@ def _pcie_replays(s: Settings) -> Alert:
     )
 
 
+def _vram_near_full(s: Settings) -> Alert:
+    """Nearly full alone is nothing: whoever serves a model takes all memory at once and keeps it."""
+    own, steady = s["AmdGpuVramNearFull"], s.common.span("steady")
+    used = f"{_GPU}memory_used:ratio"
+
+    def most(before: str = "") -> str:
+        return f"max by ({SOCKET}) (max_over_time({used}[{steady}]{before}))"
+
+    # Peak against earlier peak: what goes up and down below the same peak does not grow.
+    earlier = f" offset {s.common.span('steady', 2)}"
+    return Alert(
+        "AmdGpuVramNearFull",
+        "gpu",
+        f"max by ({SOCKET}) (min_over_time({used}[{steady}])) > {own.number('share')}\n"
+        f"and {SAME_SOCKET} {most()} - {most(earlier)} > {own.number('growth')}",
+        "A GPU's memory is nearly full and still grows.",
+        "{value} of its memory is used, more each minute: the job is about to run out of it.",
+        "amd-smi process; amd-smi metric --mem-usage",
+        PERCENT,
+    )
+
+
+def _idle_allocated(s: Settings) -> Alert:
+    """Per owner, so that the next one starts anew; of a shared GPU nobody can say who idles."""
+    quarter = s.common.span("counter_range")
+    # Every engine: who decodes video or copies uses the GPU too.
+    busy = f"max by ({GPU}) (avg_over_time(amdgpu_busy_ratio[{quarter}]))"
+    named = f'({_GPU}workload:info{{job_id!=""}} or {_GPU}workload:info{{pod!=""}})'
+    return Alert(
+        "AmdGpuIdleAllocated",
+        "gpu",
+        f"({busy} < {s['AmdGpuIdleAllocated'].number('busy')})\n* on ({GPU}) group_left ({OWNER})\n  {named}",
+        "A job or pod holds a GPU and does not use it.",
+        "{{ with $labels.job_id }}job {{ . }}{{ end }}"
+        "{{ with $labels.pod }}pod {{ $labels.namespace }}/{{ . }}{{ end }} holds it; it is {value} busy.",
+        "amd-smi process; amd-smi monitor -u -p",
+        PERCENT,
+        "job",
+    )
+
+
+def _job_imbalance(s: Settings) -> Alert:
+    return Alert(
+        "AmdGpuJobImbalance",
+        "job",
+        f"job:amdgpu_busy:spread15m > {s['AmdGpuJobImbalance'].number('spread')}\n"
+        f"and job:amdgpu_busy:avg15m > {s.common.number('working_busy')}",
+        "The GPUs of one job are busy to very different degrees.",
+        "its busiest and its least busy GPU lie {value} apart.",
+        "promtool query instant http://PROMETHEUS:9090 'gpu:amdgpu_job_busy:avg15m'  # from anywhere",
+        PERCENT,
+        "job",
+    )
+
+
 def _imbalance(s: Settings) -> Alert:
+    workloads = f"count by ({NODE}) (count by ({NODE}, {OWNER}) ({_GPU}workload:info))"
+    # Several workloads on a node are busy to different degrees by right; each has AmdGpuJobImbalance.
     return Alert(
         "AmdGpuImbalance",
         "node",
-        f"{_NODE}busy:spread15m > {s['AmdGpuImbalance'].number('spread')}",
+        f"{_NODE}busy:spread15m > {s['AmdGpuImbalance'].number('spread')}\n"
+        f"unless {SAME_NODE} {workloads} > 1",
         "Working GPUs of one node are busy to very different degrees.",
         "the busiest and the least busy working GPU lie {value} apart.",
         "amd-smi monitor -u -p; amd-smi process",

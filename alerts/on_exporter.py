@@ -90,6 +90,7 @@ def _blind(s: Settings) -> list[Alert]:
 def _source(s: Settings) -> list[Alert]:
     steady = s.common.span("steady")
     stale, slow = s["AmdGpuDataStale"], s["AmdGpuCollectionSlow"]
+    last = "amdgpu_exporter_source_last_success_timestamp_seconds"
     return [
         Alert(
             "AmdGpuSourceDown",
@@ -104,7 +105,9 @@ def _source(s: Settings) -> list[Alert]:
         Alert(
             "AmdGpuDataStale",
             "node",
-            f"time() - amdgpu_exporter_source_last_success_timestamp_seconds > {stale.seconds('age')}",
+            # Also that it stands still: the clock of a node may be off, and then it looks old and is not.
+            f"time() - {last} > {stale.seconds('age')}\n"
+            f"and changes({last}[{steady}]) == 0 and count_over_time({last}[{steady}]) > 2",
             "An exporter's last good poll is old.",
             "source {{ $labels.source }} last succeeded {value} ago.",
             "journalctl -u amdgpu-exporter --since -15m; ps -eo pid,stat,wchan:30,args | grep reader",

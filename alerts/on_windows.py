@@ -210,7 +210,8 @@ def _windows_stopped(s: Settings) -> Alert:
             f"{series} offset {s.common.span('window_period', n)} > {own['windows']} - 0.5"
             for n in (6, 36, 144)
         )
-        gone = f"({came})\n  unless {SAME_GPU} ({series} > 0)"
+        # Of GPUs that there still are: after a change of partition mode the old ones deliver none by right.
+        gone = f"({came})\n  unless {SAME_GPU} ({series} > 0)\n  and {SAME_GPU} amdgpu_info"
         parts.append(f'label_replace(\n  {gone},\n  "mode", "{_MODE[mode]}", "", ""\n)')
     busy = f"max by ({SOCKET}) ({_GPU}busy:avg15m) > {own.number('busy')}"
     return Alert(

@@ -1,4 +1,4 @@
-"""Recording rules: each GPU, each node, the cluster.
+"""Recording rules: each GPU, each job, each node, the cluster.
 
 Windows are sparse, so their counters are summed over a range of several window periods and divided by what
 was observed in the same range; means of ratios and gauges of the last window are never used.
@@ -19,6 +19,8 @@ GPU = "cluster, instance, gpu, pci, partition"
 SAME_GPU = f"on ({GPU})"
 SAME_SOCKET = f"on ({SOCKET})"
 SAME_NODE = f"on ({NODE})"
+OWNER = "kind, namespace, pod, job_id, user"
+JOB = f"cluster, {OWNER}"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ def groups(s: Settings) -> dict[str, list[Record]]:
     return {
         "amdgpu-windows": windows(s),
         "amdgpu-gpus": hardware(s),
+        "amdgpu-jobs": jobs(),
         "amdgpu-nodes": nodes(s),
         "amdgpu-clusters": clusters(),
     }
@@ -233,6 +236,31 @@ def hardware(s: Settings) -> list[Record]:
                 "pcie_replays",
             )
         ),
+    ]
+
+
+def jobs() -> list[Record]:
+    """Who has each GPU, and how far the GPUs of one job lie apart, on whatever nodes they are.
+
+    A GPU with two holders has no owner: nothing can be said of either.
+    """
+    gpu, job, w = "gpu:amdgpu_", "job:amdgpu_", f"{GPU}, {OWNER}"
+    holders = f"group by ({w}) (amdgpu_workload_info)"
+    # A job or a pod; a user's plain processes on several nodes are not one job.
+    named = f'({gpu}workload:info{{job_id!=""}} or {gpu}workload:info{{pod!=""}})'
+    owned = f"* on ({GPU}) group_left ({OWNER})\n  {named}"
+
+    def spread(series: str) -> str:
+        return f"max by ({JOB}) ({series}) - min by ({JOB}) ({series})\n  and {job}gpus:count > 1"
+
+    return [
+        Record(f"{gpu}workload:info", f"{holders}\n  and on ({GPU}) count by ({GPU}) ({holders}) == 1"),
+        Record(f"{gpu}job_busy:avg15m", f"{gpu}busy:avg15m\n  {owned}"),
+        Record(f"{gpu}job_executing:ratio40m", f'{gpu}timeline:ratio40m{{state="executing"}}\n  {owned}'),
+        Record(f"{job}gpus:count", f"count by ({JOB}) ({gpu}job_busy:avg15m)"),
+        Record(f"{job}busy:avg15m", f"avg by ({JOB}) ({gpu}job_busy:avg15m)"),
+        Record(f"{job}busy:spread15m", spread(f"{gpu}job_busy:avg15m")),
+        Record(f"{job}executing:spread40m", spread(f"{gpu}job_executing:ratio40m")),
     ]
 
 

@@ -19,7 +19,7 @@ from tests.conftest import REPO
 from tests.rules.cases import CASES, Case
 from tests.rules.made import write
 
-_RECORDED = re.compile(r"\b(?:gpu|node|cluster):amdgpu_\w+:\w+")
+_RECORDED = re.compile(r"\b(?:gpu|job|node|cluster):amdgpu_\w+:\w+")
 # Prometheus of the installed release, and a 3.x of a newer one beside it.
 PROMTOOLS = {
     "installed": shutil.which("promtool"),

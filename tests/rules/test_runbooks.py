@@ -65,8 +65,8 @@ def test_its_commands_and_links_exist(page: Path) -> None:
         assert (RUNBOOKS / target).exists(), target
     script = "\n".join(commands(page))
     assert subprocess.run(["bash", "-n", "-c", script], capture_output=True, text=True).stderr == ""
-    named = {m for line in commands(page) for m in re.findall(r"\bamdgpu_[a-z0-9_]{6,}\b", line)}
-    known = {m.name for m in CATALOGUE}
+    named = {m for line in commands(page) for m in re.findall(r"(?<![:\w])amdgpu_[a-z0-9_]{6,}\b", line)}
+    known = {m.name for m in CATALOGUE} | {"amdgpu_workload_info"}
     for name in named:
         assert any(k.startswith(name) for k in known), name
 
@@ -95,7 +95,12 @@ def test_an_alert_says_where_what_and_what_to_do(name: str) -> None:
     assert "$value" in told["value"]
     assert told["command"] in told["description"]
     about = rule["labels"]["about"]
-    wanted = {"gpu": ("instance", "gpu", "pci"), "node": ("instance",), "fleet": ()}[about]
+    wanted = {
+        "gpu": ("instance", "gpu", "pci"),
+        "node": ("instance",),
+        "job": ("job_id", "pod"),
+        "fleet": (),
+    }[about]
     for label in wanted:
         assert f"$labels.{label}" in told["description"], label
     assert told["runbook_url"].endswith(f"/{name}.md")
