@@ -55,7 +55,6 @@ METRICS: tuple[Metric, ...] = (
             Field("amdsmi", "pages", "*", each=("state",)),
             Field("sysfs", "ras", "pages.*", each=("state",)),
         ),
-        peers=("dme:gpu_bad_page_count",),
         check="cat /sys/class/drm/card*/device/ras/gpu_vram_bad_pages",
         seen_on=_RAS,
     ),

@@ -22,7 +22,6 @@ METRICS: tuple[Metric, ...] = (
         Scope.PARTITION,
         (0, 1e6),
         fields=(_sysfs("count"),),
-        peers=("dme:kfd_process_id",),
         check="ls /sys/class/kfd/kfd/proc",
     ),
     Metric(

@@ -12,6 +12,7 @@ import pytest
 from alerts import compat
 from exporter.catalogue import CATALOGUE
 from tests.conftest import REPO
+from tests.rules.peer_names import NAMES
 from tests.rules.test_rules_fire import PROMTOOLS
 
 GPU = 'instance="n1:9408",gpu="2",pci="0000:46:00.0"'
@@ -148,3 +149,44 @@ def test_a_line_that_fits_no_metric_is_an_error(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(compat.PeerError, match=complaint):
             compat.rules("omnistat")
         monkeypatch.undo()
+
+
+# --- measured against what the others publish -----------------------------------------------------------
+
+
+def _fits(pattern: str, name: str) -> bool:
+    return re.fullmatch(re.sub(r"<\w+>", r"\\w+", pattern), name) is not None
+
+
+@pytest.mark.parametrize("peer", sorted(NAMES))
+def test_every_name_that_the_other_exporter_serves_is_made_or_has_a_reason(peer: str) -> None:
+    assert len(NAMES[peer]) == len(set(NAMES[peer]))
+    made, reasons = compat.rules(peer), compat.without(peer)
+    for name in NAMES[peer]:
+        why = [reason for pattern, reason in reasons.items() if _fits(pattern, name)]
+        assert name in made or why, f"{peer}: {name} has neither a rule nor a reason in alerts/peers.yaml"
+        assert all(len(reason) > 10 and reason != compat.NO_RULE for reason in why), name
+
+
+@pytest.mark.parametrize("peer", sorted(NAMES))
+def test_the_page_shows_an_expression_or_a_reason_for_every_name(peer: str) -> None:
+    title = compat.table()[peer]["title"]
+    part = (REPO / "docs/COMPATIBILITY.md").read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
+    shown = set(re.findall(r"^(?:\| |- )`([^`]+)`", part, re.MULTILINE))
+    missing = [n for n in NAMES[peer] if not any(_fits(pattern, n) for pattern in shown)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("peer", sorted(NAMES))
+def test_no_name_is_attributed_that_the_other_exporter_does_not_have(peer: str) -> None:
+    ours = {p.partition(":")[2] for m in CATALOGUE for p in m.peers if p.startswith(f"{peer}:")}
+    ours |= set(compat.table()[peer]["names"])
+    invented = [name for name in ours if not any(_fits(name, real) for real in NAMES[peer])]
+    assert invented == []
+
+
+def test_there_are_as_many_fields_as_the_other_exporter_counts() -> None:
+    """Its documents count 52 fields of the profiler, and 60 of ECC."""
+    dme = NAMES["dme"]
+    assert sum(n.startswith("gpu_prof_") for n in dme) == 52
+    assert sum(n.startswith("gpu_ecc_") for n in dme) == 60
