@@ -15,21 +15,62 @@ _BLOCKS = (
 )
 _RESIDENCIES = ("processor_hot", "ppt", "socket_thermal", "vr_thermal", "hbm_thermal")
 _LIMITS = ("power", "thermal", "total")
-_COMMAND_PROCESSOR = """
-cpc_cpc_stat_busy cpc_cpc_stat_idle cpc_cpc_stat_stall cpc_cpc_tciu_busy cpc_cpc_tciu_idle cpc_cpc_utcl2iu_busy
-cpc_cpc_utcl2iu_idle cpc_cpc_utcl2iu_stall cpc_me1_busy_for_packet_decode cpc_me1_dc0_spi_busy
-cpc_utcl1_stall_on_translation cpc_always_count cpc_adc_valid_chunk_not_avail cpc_adc_dispatch_alloc_done
-cpc_adc_valid_chunk_end cpc_sync_fifo_full_level cpc_sync_fifo_full cpc_gd_busy cpc_tg_send
-cpc_walk_next_chunk cpc_stalled_by_se0_spi cpc_stalled_by_se1_spi cpc_stalled_by_se2_spi
-cpc_stalled_by_se3_spi cpc_lte_all cpc_sync_wrreq_fifo_busy cpc_cane_busy cpc_cane_stall
-cpf_cmp_utcl1_stall_on_translation cpf_cpf_stat_busy cpf_cpf_stat_idle cpf_cpf_stat_stall cpf_cpf_tciu_busy
-cpf_cpf_tciu_idle cpf_cpf_tciu_stall
-""".split()
-_PROFILED = """
-grbm_gui_active sq_waves grbm_count gui_util_percent sm_active fetch_size write_size total_16_ops total_32_ops
-total_64_ops occupancy_percent tensor_active_percent valu_pipe_issue_util occupancy_elapsed
-occupancy_per_active_cu occupancy_per_cu simd_utilization
-""".split()
+_COMMAND_PROCESSOR = [
+    "cpc_cpc_stat_busy",
+    "cpc_cpc_stat_idle",
+    "cpc_cpc_stat_stall",
+    "cpc_cpc_tciu_busy",
+    "cpc_cpc_tciu_idle",
+    "cpc_cpc_utcl2iu_busy",
+    "cpc_cpc_utcl2iu_idle",
+    "cpc_cpc_utcl2iu_stall",
+    "cpc_me1_busy_for_packet_decode",
+    "cpc_me1_dc0_spi_busy",
+    "cpc_utcl1_stall_on_translation",
+    "cpc_always_count",
+    "cpc_adc_valid_chunk_not_avail",
+    "cpc_adc_dispatch_alloc_done",
+    "cpc_adc_valid_chunk_end",
+    "cpc_sync_fifo_full_level",
+    "cpc_sync_fifo_full",
+    "cpc_gd_busy",
+    "cpc_tg_send",
+    "cpc_walk_next_chunk",
+    "cpc_stalled_by_se0_spi",
+    "cpc_stalled_by_se1_spi",
+    "cpc_stalled_by_se2_spi",
+    "cpc_stalled_by_se3_spi",
+    "cpc_lte_all",
+    "cpc_sync_wrreq_fifo_busy",
+    "cpc_cane_busy",
+    "cpc_cane_stall",
+    "cpf_cmp_utcl1_stall_on_translation",
+    "cpf_cpf_stat_busy",
+    "cpf_cpf_stat_idle",
+    "cpf_cpf_stat_stall",
+    "cpf_cpf_tciu_busy",
+    "cpf_cpf_tciu_idle",
+    "cpf_cpf_tciu_stall",
+]
+_PROFILED = [
+    "grbm_gui_active",
+    "sq_waves",
+    "grbm_count",
+    "gui_util_percent",
+    "sm_active",
+    "fetch_size",
+    "write_size",
+    "total_16_ops",
+    "total_32_ops",
+    "total_64_ops",
+    "occupancy_percent",
+    "tensor_active_percent",
+    "valu_pipe_issue_util",
+    "occupancy_elapsed",
+    "occupancy_per_active_cu",
+    "occupancy_per_cu",
+    "simd_utilization",
+]
 
 
 def _dme() -> Iterator[str]:
