@@ -45,6 +45,7 @@ class Alert:
     value: str = PLAIN
     page: str = "node"  # which dashboard shows it
     bottlenecks: tuple[str, ...] = ()  # pages of the bottleneck runbooks that say what to try
+    silent: bool = False  # the node's exporter does not answer, so its pages cannot be linked to
 
     def rule(self, settings: Settings, annotations: bool = True) -> dict[str, Any]:
         """The alert as Prometheus reads it. Behaviour tests leave the wording out."""
@@ -59,7 +60,9 @@ class Alert:
 
     def _annotations(self, settings: Settings) -> dict[str, str]:
         common = settings.common
-        base, suffix = common["runbook_base"], common["runbook_suffix"]
+        here = self.about in ("gpu", "node") and not self.silent
+        bases = common["runbook_base"], common["runbook_base_elsewhere"]
+        base, suffix = bases[0 if here else 1], common["runbook_suffix"]
         first = f"First: {self.command}"
         description = f"{_WHERE[self.about]}{self.what.replace('{value}', self.value)} {first}"
         told = {
@@ -68,8 +71,11 @@ class Alert:
             "value": self.value,
             "command": self.command,
             "runbook_url": f"{base}{self.name}{suffix}",
-            "dashboard_url": self._dashboard(common["dashboard_base"]),
         }
+        if common["dashboard_base"]:
+            told["dashboard_url"] = self._dashboard(common["dashboard_base"])
+        elif here:
+            told["dashboard_url"] = "http://{{ $labels.instance }}/"
         if self.bottlenecks:
             told["bottleneck_url"] = " ".join(f"{base}bottleneck-{b}{suffix}" for b in self.bottlenecks)
         return told

@@ -174,7 +174,7 @@
       const found = g.bottleneck;
       say(this.verdict, found ? `Bottleneck: ${words(found.name)}` : "Bottleneck: not known");
       say(this.advice, found
-        ? `${found.meaning} Try: ${found.try}${found.runbook ? ` Runbook: alerts/runbooks/${found.runbook}` : ""}`
+        ? `${found.meaning} Try: ${found.try}${found.runbook ? ` Runbook: /runbooks/${found.runbook}` : ""}`
         : absent === g.missing.bottleneck ? "" : g.missing.bottleneck ?? "");
     }
   }

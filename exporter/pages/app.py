@@ -15,7 +15,7 @@ from exporter.checks import devices as device_table
 from exporter.checks import health
 from exporter.collect import Collector
 from exporter.model import ConfigError, Snapshot
-from exporter.pages import first_paint
+from exporter.pages import first_paint, runbooks
 from exporter.pages.live import Live
 from exporter.web import may_post
 
@@ -95,6 +95,8 @@ def create(
     @app.get("/page/{name}", include_in_schema=False)
     async def file(request: Request, name: str, v: str | None = None) -> Response:
         return files.answer(name, v, request.headers.get("if-none-match"))
+
+    runbooks.add(app, files.link)
 
     def view(name: str) -> Response:
         body = live.answer(name)

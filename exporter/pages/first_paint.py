@@ -26,6 +26,7 @@ _LINKS = (
     ("/-/healthy", "Healthy"),
     ("/-/ready", "Ready"),
     ("/docs", "API"),
+    ("/runbooks", "Runbooks"),
 )
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from alerts import build
+from alerts.settings import read
 from exporter.catalogue import CATALOGUE
 from exporter.model import Bottleneck
 from tests.conftest import REPO
@@ -103,10 +105,31 @@ def test_an_alert_says_where_what_and_what_to_do(name: str) -> None:
     }[about]
     for label in wanted:
         assert f"$labels.{label}" in told["description"], label
-    assert told["runbook_url"].endswith(f"/{name}.md")
-    assert told["dashboard_url"].startswith("https://")
-    for url in told.get("bottleneck_url", "").split():
-        assert (RUNBOOKS / url.rsplit("/", 1)[1]).exists(), url
+    _links_lead_somewhere(name, about, told)
+
+
+def _links_lead_somewhere(name: str, about: str, told: dict[str, str]) -> None:
+    """To the exporter that speaks, or, where none does, to any other."""
+    answers = about in ("gpu", "node") and name not in ("AmdGpuExporterDown", "AmdGpuTargetGone")
+    host = "http://{{ $labels.instance }}" if answers else "http://localhost:9408"
+    assert told["runbook_url"] == f"{host}/runbooks/{name}"
+    assert told.get("dashboard_url") == (f"{host}/" if answers else None)
+    for url in told["bottleneck_url"].split(" http") if "bottleneck_url" in told else ():
+        assert (RUNBOOKS / f"{url.rsplit('/', 1)[1]}.md").exists(), url
+
+
+def test_links_lead_to_grafana_and_to_published_pages_where_they_are_named() -> None:
+    common = {"dashboard_base": "https://g", "runbook_base": "https://r/", "runbook_suffix": ".md"}
+    groups = build.alert_file(read(changes={"common": common}))["groups"]
+    told = {r["alert"]: r["annotations"] for g in groups for r in g["rules"]}
+    one = told["AmdGpuQueueDelayHigh"]
+    assert one["runbook_url"] == "https://r/AmdGpuQueueDelayHigh.md"
+    assert (
+        one["dashboard_url"]
+        == "https://g/d/amdgpu-node?var-node={{ $labels.instance }}&var-gpu={{ $labels.gpu }}"
+    )
+    assert one["bottleneck_url"] == "https://r/bottleneck-launch_bound.md https://r/bottleneck-contended.md"
+    assert told["AmdGpuExporterAbsent"]["dashboard_url"] == "https://g/d/amdgpu-exporter-health"
 
 
 def test_only_what_a_person_must_do_now_pages() -> None:
