@@ -26,6 +26,7 @@ _SAMPLE = re.compile(
     r'[^\s{}"]+(?:[ \t]+-?\d+)?\Z',
     re.ASCII,
 )
+_BOUNDS = {"histogram": "le", "summary": "quantile"}
 _SUFFIXES = {
     "counter": ("_total", "_created"),
     "histogram": ("_bucket", "_sum", "_count", "_created"),
@@ -159,7 +160,8 @@ def _family(metric: Metric, names: frozenset[str]) -> Family:
     if kind not in ("unknown", "gauge", *_SUFFIXES):
         raise FormatError(f"{name}: type {kind} is not known in the text format")
     samples = list(_ordered(name, kind, metric.samples))
-    keys = [f"{s.name}{{{_labels(s, False)}}}" for s in samples]
+    keys = [f"{s.name}{{{_labels(s, None)}}}" for s in samples]
+    bound = _BOUNDS.get(kind)
     if len(set(keys)) != len(keys):
         raise FormatError(f"{name}: the same series stands twice")
     return Family(
@@ -167,7 +169,7 @@ def _family(metric: Metric, names: frozenset[str]) -> Family:
         kind,
         metric.documentation,
         "".join(f"{key} {_number(s.value)}\n" for key, s in zip(keys, samples, strict=True)),
-        "".join(f"{s.name}{{{_labels(s, True)}}} {_number(s.value)}\n" for s in samples),
+        "".join(f"{s.name}{{{_labels(s, bound)}}} {_number(s.value)}\n" for s in samples),
         frozenset(keys),
     )
 
@@ -182,7 +184,9 @@ def _ordered(name: str, kind: str, samples: list[Sample]) -> Iterator[Sample]:
             raise FormatError(f"{name}: {s.value} is no measurement; leave the sample out")
         if kind == "counter" and s.value < 0:
             raise FormatError(f"{name}: a counter is negative")
-        inner = {"histogram": "le", "summary": "quantile"}.get(kind)
+        inner = _BOUNDS.get(kind)
+        if inner in s.labels and not _is_bound(s.labels[inner]):
+            raise FormatError(f"{name}: {inner}={s.labels[inner]!r} is no number")
         key = tuple(sorted((k, v) for k, v in s.labels.items() if k != inner))
         groups.setdefault(key, []).append(s)
     for _, group in sorted(groups.items()):
@@ -207,10 +211,18 @@ def _check_histogram(name: str, buckets: list[Sample], rest: list[Sample]) -> No
         raise FormatError(f"{name}: buckets must rise up to +Inf, which is the count")
 
 
-def _labels(sample: Sample, openmetrics: bool) -> str:
+def _is_bound(text: str) -> bool:
+    try:
+        return text == "+Inf" or math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _labels(sample: Sample, bound: str | None) -> str:
+    """The labels as text; those named ``bound`` as OpenMetrics writes numbers."""
     pairs = []
     for key, value in sorted(sample.labels.items()):
-        if openmetrics and key in ("le", "quantile") and value != "+Inf":
+        if key == bound and value != "+Inf":
             value = repr(float(value))  # canonical: 1.0, not 1
         pairs.append(f'{key}="{value.translate(_ESCAPES)}"')
     return ",".join(pairs)

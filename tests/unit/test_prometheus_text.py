@@ -87,6 +87,9 @@ def test_types_and_help_are_kept_in_both_formats() -> None:
         (b'# TYPE a histogram\na_bucket{le="1"} 1\na_count 1\na_sum 1\n', "+Inf"),
         (b'# TYPE a histogram\na_bucket{le="1"} 3\na_bucket{le="+Inf"} 2\na_count 2\na_sum 1\n', "+Inf"),
         (b"# TYPE a histogram\na_count 2\na_sum 1\n", "+Inf"),
+        (b'# TYPE a histogram\na_bucket{le="N/A"} 1\na_count 1\na_sum 1\n', "le='N/A' is no number"),
+        (b'# TYPE a histogram\na_bucket{le="nan"} 1\na_count 1\na_sum 1\n', "le='nan' is no number"),
+        (b'# TYPE a summary\na{quantile="half"} 1\na_count 1\na_sum 1\n', "is no number"),
         (b"# TYPE a counter\na_total 1\n# TYPE a_total gauge\na_total 1\n", "no sample"),
     ],
 )
@@ -135,3 +138,9 @@ def test_a_file_that_contradicts_an_earlier_one_is_refused_whole(second: bytes, 
     with pytest.raises(FormatError, match=words):
         merged.add(read(b"zz 1\n" + second))
     assert "zz" not in merged.page(openmetrics=False)
+
+
+def test_a_label_named_as_a_bound_is_any_text_where_it_bounds_nothing() -> None:
+    families = read(b'a{le="left",quantile="half"} 1\n')
+    for text in (page(families, openmetrics=False), page(families, openmetrics=True)):
+        assert 'a{le="left",quantile="half"} 1\n' in text
