@@ -61,8 +61,9 @@ def open_backend(spec: dict[str, Any]) -> Backend:
     """The backend that ``spec`` names.
 
     Keys: ``backend``; ``sysfs``, ``procfs`` for sysfs; ``capture`` for replay. For amdsmi ``sysfs``, and if
-    wanted ``dev``, ``budget_s``, ``violations_s`` (0: never), ``skip`` (groups). For smi_cli ``sysfs``,
-    ``deadline``, and ``tool`` or null. For all ``disable``, names of metrics and groups that are not read.
+    wanted ``dev``, ``budget_s``, ``violations_s`` and ``records_s`` (0: never), ``skip`` (groups). For
+    smi_cli ``sysfs``, ``deadline``, and ``tool`` or null. For all ``disable``, names of metrics and groups
+    that are not read.
     """
     name = spec["backend"]
     wanted = Wanted(without(CATALOGUE, spec.get("disable", ())), "amdsmi" if name == "amdsmi" else "sysfs")
@@ -87,7 +88,9 @@ def open_backend(spec: dict[str, Any]) -> Backend:
             path=sys.path,
             dev=spec.get("dev", "/dev"),
             show_integrated=spec.get("integrated", "auto") == "show",
-            cadence=Cadence(violations_s=spec.get("violations_s", 0.0), skip=skip),
+            cadence=Cadence(
+                violations_s=spec.get("violations_s", 0.0), records_s=spec.get("records_s", 0.0), skip=skip
+            ),
             budget_s=spec.get("budget_s", math.inf),
         )
     if name == "smi_cli":

@@ -64,6 +64,7 @@ def _sysfs(config: Config) -> PolledSource:
 def _amdsmi(config: Config) -> PolledSource:
     # A GPU that answers slowly must not cost the others their readings of this poll.
     spec = {**_on_host(config, "amdsmi"), "budget_s": 0.7 * config.poll.deadline}
+    spec["records_s"] = config.amdsmi.error_records or 0.0
     return _polled("amdsmi", "library", spec)
 
 

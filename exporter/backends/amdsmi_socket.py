@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from exporter.backends import amdsmi_groups as groups
 from exporter.backends.amdsmi_identity import Gpu
 from exporter.backends.amdsmi_module import Library
+from exporter.backends.amdsmi_records import Records
 from exporter.model import Device, Raw, RawGroups, Reason
 
 GROUPS = (
@@ -24,23 +25,30 @@ GROUPS = (
     "ras",
     "pages",
     "violations",
+    "records",
 )
+# What is read only where it is asked for.
+_ASKED = ("violations", "records")
+_NOTHING: Raw = {"count": {}, "newest": {}, "afid": {}}
 
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
     """Seconds for which a group's answers are kept, and the groups that are never read.
 
-    ``violations_s`` 0 is never: the call sleeps 100 ms for each GPU.
+    ``violations_s`` 0 is never: the call sleeps 100 ms for each GPU. ``records_s`` 0 is never, too: libraries
+    have crashed on error records.
     """
 
     slow_s: float = 60.0
     ras_s: float = 15.0
     violations_s: float = 0.0
+    records_s: float = 0.0
     skip: frozenset[str] = frozenset()
 
     def wants(self, group: str) -> bool:
-        return group not in self.skip and not (group == "violations" and self.violations_s <= 0)
+        never = group in _ASKED and getattr(self, f"{group}_s") <= 0
+        return group not in self.skip and not never
 
 
 class SocketReader:
@@ -50,6 +58,8 @@ class SocketReader:
         self._cadence = cadence
         self._kept: dict[str, tuple[float, Raw]] = {}
         self._blocks: set[str] = set()  # that ever counted errors: one that stops is missed
+        self._records = Records()
+        self._records_from: float | None = None
 
     def read(
         self, library: Library, gpu: Gpu, clock: Callable[[], float], late: float
@@ -100,7 +110,19 @@ class SocketReader:
         for name, read in seldom.items():
             if wants(name):
                 out[name] = read()
+        # What is not asked for is not missing.
+        out["records"] = _NOTHING
+        if wants("records") and self._records_may(clock()):
+            out["records"] = kept(
+                "records", rare.records_s, lambda: self._records.read(lib, handle), gaps=True
+            )
         return [(d, self._of(d, raw, out if n == 0 else {})) for n, d in enumerate(gpu.devices)]
+
+    def _records_may(self, now: float) -> bool:
+        """Not in a process's first moments: a library that crashes on them still gives the rest."""
+        if self._records_from is None:
+            self._records_from = now + self._cadence.records_s
+        return now >= self._records_from
 
     def _of(self, device: Device, raw: Raw, socket: Mapping[str, Raw]) -> dict[str, Raw]:
         out = dict(socket)

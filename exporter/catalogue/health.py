@@ -5,6 +5,7 @@ from __future__ import annotations
 from exporter.catalogue.schema import Field, Kind, Metric, Scope, Unit
 
 _COUNT = (0.0, 2.0**64)
+_CPER = "Instinct whose driver keeps error records, with amdsmi of ROCm 7.14 or later"
 _RAS = "Instinct and other cards with ECC memory, where the driver makes the folder ras of the device"
 
 
@@ -57,5 +58,44 @@ METRICS: tuple[Metric, ...] = (
         ),
         check="cat /sys/class/drm/card*/device/ras/gpu_vram_bad_pages",
         seen_on=_RAS,
+    ),
+    Metric(
+        "error_records",
+        Kind.COUNTER,
+        Unit.NONE,
+        "Error records (CPER) of the driver, by severity: fatal, uncorrected (data was lost) or corrected. "
+        "Only where amdsmi.error_records is set.",
+        Scope.SOCKET,
+        _COUNT,
+        labels=("severity",),
+        fields=(Field("amdsmi", "records", "count.*", each=("severity",)),),
+        check="amd-smi ras --cper --severity=all",
+        seen_on=_CPER,
+    ),
+    Metric(
+        "error_record_last",
+        Kind.GAUGE,
+        Unit.TIMESTAMP,
+        "When the newest error record (CPER) of a severity was written, as the driver stamped it; absent "
+        "until there is one. Only where amdsmi.error_records is set.",
+        Scope.SOCKET,
+        (0, 2**35),
+        labels=("severity",),
+        fields=(Field("amdsmi", "records", "newest.*", each=("severity",)),),
+        check="amd-smi ras --cper --severity=all",
+        seen_on=_CPER,
+    ),
+    Metric(
+        "error_causes",
+        Kind.COUNTER,
+        Unit.NONE,
+        "Times an AMD field id (AFID), the vendor's number for a kind of fault, stood in an error record "
+        "(CPER); at most 32 ids, the rest are other. Only where amdsmi.error_records is set.",
+        Scope.SOCKET,
+        _COUNT,
+        labels=("afid",),
+        fields=(Field("amdsmi", "records", "afid.*", each=("afid",)),),
+        check="amd-smi ras --afid --cper-file FILE",
+        seen_on=_CPER,
     ),
 )

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from exporter.checks.thermal import Thermal
 from exporter.model import Device, DeviceId, Reason, Series, Slot
 
 _UNCORRECTABLE = "amdgpu_ecc_uncorrectable_errors_total"
 _DEFERRED = "amdgpu_ecc_deferred_errors_total"
 _PAGES = "amdgpu_retired_pages"
 _RESETS = "amdgpu_resets_total"
+_RECORD_AT = "amdgpu_error_record_last_timestamp_seconds"
 _HEAT, _HEAT_LIMIT = "amdgpu_temperature_celsius", "amdgpu_temperature_limit_celsius"
 _RESIDENCY, _SAMPLES = "amdgpu_throttle_residency_total", "amdgpu_throttle_samples_total"
 _BUSY = "amdgpu_busy_ratio"
@@ -39,6 +41,7 @@ _READ = (
     | {
         _DEFERRED,
         _PAGES,
+        _RECORD_AT,
         _HEAT_LIMIT,
         _RESIDENCY,
         _SAMPLES,
@@ -69,6 +72,11 @@ REASONS: tuple[tuple[str, str, str], ...] = (
     ("pages_in_use", "unhealthy", "Bad memory pages cannot be taken out of use."),
     ("reset", "degraded", "The GPU was reset in the last 15 min."),
     (
+        "error_record",
+        "degraded for a day; unhealthy for 15 min",
+        "The driver wrote an error record (CPER), fatal or uncorrected.",
+    ),
+    (
         "over_temperature",
         "degraded; unhealthy at the emergency limit",
         "A sensor is at the limit the GPU itself states.",
@@ -97,6 +105,7 @@ class Limits:
     """From where on something counts. ``recent_s``: how long a rise is held against a GPU."""
 
     recent_s: float = 900.0
+    record_s: float = 86_400.0
     thermal_share: float = 0.05
     load: float = 0.5
 
@@ -122,12 +131,13 @@ class Sight:
     """One GPU as it is seen: readings by (metric, labels), and what has changed since it was seen first.
 
     ``risen`` holds counters that rose lately, with by how much and how many seconds ago. ``thermal`` is the
-    share of firmware samples, lately, in which heat held clocks down, by reason.
+    share of firmware samples, lately, in which heat held clocks down, by reason. ``at`` is the time of it.
     """
 
     readings: Mapping[_Name, float]
     risen: Mapping[_Name, tuple[float, float]] = field(default_factory=dict)
     thermal: Mapping[str, float] = field(default_factory=dict)
+    at: float = 0.0
 
 
 def judge(device: Device, sight: Sight | None, *, asleep: bool, watched: bool, limits: Limits) -> Verdict:
@@ -141,7 +151,7 @@ def judge(device: Device, sight: Sight | None, *, asleep: bool, watched: bool, l
         return _verdict(device, [Cause("gone", Status.UNHEALTHY, "is gone or does not answer")])
     if asleep:
         return _unknown(device, "asleep", "asleep; reading it would wake it")
-    causes = [*_errors(sight), *_heat(sight, limits), *_link(sight, limits)]
+    causes = [*_errors(sight), *_records(sight, limits), *_heat(sight, limits), *_link(sight, limits)]
     if not causes and not any(metric in _SIGNS for metric, _ in sight.readings):
         return _unknown(device, "no_readings", "nothing that tells of its health can be read")
     return _verdict(device, causes)
@@ -176,6 +186,15 @@ def _errors(sight: Sight) -> Iterator[Cause]:
             yield Cause("pages_in_use", Status.UNHEALTHY, f"{value:.0f} bad pages are still in use")
         elif metric == _RESETS and (risen := sight.risen.get((metric, labels))):
             yield Cause("reset", Status.DEGRADED, f"was reset {risen[1]:.0f} s ago")
+
+
+def _records(sight: Sight, limits: Limits) -> Iterator[Cause]:
+    for severity in ("fatal", "uncorrected"):
+        written = sight.readings.get((_RECORD_AT, (severity,)))
+        age = None if written is None else sight.at - written
+        if age is not None and -limits.recent_s <= age <= limits.record_s:
+            status = Status.UNHEALTHY if age <= limits.recent_s else Status.DEGRADED
+            yield Cause("error_record", status, f"{severity} error record, {max(age, 0):.0f} s ago")
 
 
 def _heat(sight: Sight, limits: Limits) -> Iterator[Cause]:
@@ -217,7 +236,7 @@ class Watch:
         self._asleep: frozenset[DeviceId] = frozenset()
         self._last: dict[Series, float] = {}
         self._risen: dict[Series, tuple[float, float]] = {}  # by how much, and when last
-        self._thermal: dict[DeviceId, _Thermal] = {}
+        self._thermal: dict[DeviceId, Thermal] = {}
 
     def look(
         self, at: float, devices: Mapping[DeviceId, Device], slots: Iterable[Slot], here: Iterable[DeviceId]
@@ -281,9 +300,9 @@ class Watch:
             if metric == _RESIDENCY and labels[0] in _THERMAL
         }
         if samples is None or not residency:
-            return Sight(readings, risen)
-        thermal = self._thermal.setdefault(key, _Thermal())
-        return Sight(readings, risen, thermal.share(at, samples, residency, self.limits.recent_s))
+            return Sight(readings, risen, at=at)
+        thermal = self._thermal.setdefault(key, Thermal())
+        return Sight(readings, risen, thermal.share(at, samples, residency, self.limits.recent_s), at)
 
 
 def _plan(slots: Sequence[Slot]) -> dict[DeviceId, list[tuple[int, int, _Name, Series | None]]]:
@@ -307,29 +326,6 @@ def _asleep(slots: Sequence[Slot]) -> frozenset[DeviceId]:
     return frozenset(
         g.device.socket for slot in slots for g in slot.gaps if g.reason is Reason.SUSPENDED and g.device
     )
-
-
-@dataclass(slots=True)
-class _Thermal:
-    """Residency counters of one GPU at the start of the present and of the previous period."""
-
-    old: tuple[float, float, Mapping[str, float]] | None = None
-    new: tuple[float, float, Mapping[str, float]] | None = None
-
-    def share(
-        self, at: float, samples: float, residency: Mapping[str, float], period_s: float
-    ) -> dict[str, float]:
-        """Shares over the last third to two thirds of ``period_s``, less where it was not watched longer."""
-        now = (at, samples, dict(residency))
-        if self.new is None or samples < self.new[1]:  # first look, or the driver started anew
-            self.old = self.new = now
-        elif at - self.new[0] >= period_s / 3:
-            self.old, self.new = self.new, now
-        base = self.old
-        taken = samples - base[1] if base else 0
-        if base is None or taken <= 0:
-            return {}
-        return {r: (v - base[2].get(r, v)) / taken for r, v in residency.items() if v >= base[2].get(r, v)}
 
 
 def overall(

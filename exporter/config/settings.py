@@ -82,6 +82,19 @@ class PollSection(Section):
     )
 
 
+class AmdsmiSection(Section):
+    """The driver library, for backend amdsmi."""
+
+    error_records: Duration | None = _key(
+        None,
+        "Time between two looks at the driver's error records (CPER); none: never. Needs root and ROCm 7.14 "
+        "or later: libraries before it crash on records and are not asked.",
+        reload=False,
+        ge=5,
+        le=86_400,
+    )
+
+
 class SmiCliSection(Section):
     """The command line tools, for backend smi_cli."""
 
@@ -237,6 +250,7 @@ class Config(Section):
     )
     path: PathSection = PathSection()
     poll: PollSection = PollSection()
+    amdsmi: AmdsmiSection = AmdsmiSection()
     smi_cli: SmiCliSection = SmiCliSection()
     devices: DevicesSection = DevicesSection()
     metrics: MetricsSection = MetricsSection()

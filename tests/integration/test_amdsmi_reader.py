@@ -134,6 +134,23 @@ def test_a_library_that_crashes_takes_one_poll_with_it(run: Callable[..., None])
     run(work)
 
 
+def test_a_library_that_crashes_on_error_records_gives_every_other_reading(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_AMDSMI_RELEASE", "10.0")
+
+    async def work(child: Child, faults: Faults) -> None:
+        faults.set(segfault=["get_gpu_cper_entries"], hold="/dev/null")
+        for _ in range(2):
+            # A new process does not look at once, so it answers before it may crash again.
+            answer = await recovers(child)
+            assert len(answer["values"]) > 100
+            await asyncio.sleep(1.1)
+            assert (await fails(child)).reason is Reason.CRASHED
+
+    run(work, records_s=1.0)
+
+
 def test_a_leak_of_a_mebibyte_per_call_stays_bounded_and_loses_no_poll(run: Callable[..., None]) -> None:
     async def work(child: Child, faults: Faults) -> None:
         good = await poll(child)

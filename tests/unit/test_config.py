@@ -510,6 +510,7 @@ def test_what_is_printed_holds_every_key() -> None:
 
 
 RESTART = {
+    "amdsmi.error_records",
     "listen",
     "backend",
     "capture",
@@ -535,6 +536,7 @@ def test_a_reload_takes_all_but_the_keys_that_need_a_restart() -> None:
         None,
         {},
         {
+            "amdsmi.error_records": "1m",
             "listen": ":1",
             "backend": "replay",
             "capture": "/c",

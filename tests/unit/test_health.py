@@ -114,6 +114,21 @@ def test_a_reset_counts_for_a_while_and_old_ones_do_not() -> None:
     assert look(watch, 70, {**CALM, ("amdgpu_resets_total", ""): 5}) == (Status.HEALTHY, [])
 
 
+def test_an_error_record_counts_by_its_age() -> None:
+    written = 1_764_504_000.0
+    for severity in ("fatal", "uncorrected"):
+        rows = {**CALM, ("amdgpu_error_record_last_timestamp_seconds", severity): written}
+        assert look(Watch(), written + 899, rows) == (Status.UNHEALTHY, ["error_record"])
+        assert look(Watch(), written + 901, rows) == (Status.DEGRADED, ["error_record"])
+        assert look(Watch(), written + 86_399, rows)[0] is Status.DEGRADED
+        assert look(Watch(), written + 86_401, rows) == (Status.HEALTHY, [])
+    corrected = {**CALM, ("amdgpu_error_record_last_timestamp_seconds", "corrected"): written}
+    assert look(Watch(), written + 5, corrected) == (Status.HEALTHY, [])
+    watch = Watch()
+    look(watch, written + 30, {**CALM, ("amdgpu_error_record_last_timestamp_seconds", "fatal"): written})
+    assert watch.verdicts[0].causes[0].text == "fatal error record, 30 s ago"
+
+
 def heated(samples: float, thermal: float, power: float = 100) -> Rows:
     return {
         **CALM,

@@ -31,7 +31,7 @@ from exporter.windows.ledger import Ledger
 from tests.unit.rocpdmade import Copy, Kernel, Maker, Region
 
 Mutation = Callable[[bytes, random.Random], bytes]
-ROUNDS = 40
+ROUNDS = 24
 _ZERO = re.compile(rb"(?<![0-9.])0[0.]*(?![0-9])")
 
 

@@ -557,6 +557,49 @@ def amdsmi_get_gpu_pci_throughput(handle):
     raise AssertionError("this call blocks for a second; nobody may make it")
 
 
+if _R.cper:
+
+    @_public
+    def amdsmi_get_gpu_cper_entries(handle, severity_mask, buffer_size=4 * 1048576, cursor=0):
+        """At most 20 records a call from ``cursor`` on; fewer where the buffer is small."""
+        kept = handle.gpu["cper"]
+        if kept is None:
+            _fail("FILE_NOT_FOUND")
+        bits = {"non_fatal_uncorrected": 1, "fatal": 2, "non_fatal_corrected": 4}
+        wanted = [r for r in kept[cursor:] if severity_mask & bits.get(r["severity"], 0)]
+        page = wanted[: min(20, buffer_size // 4096)]
+        entries = {
+            i: {
+                "error_severity": r["severity"],
+                "notify_type": "81212a96",
+                "timestamp": r["at"],
+                "signature": b"CPER",
+                "revision": 256,
+                "signature_end": "0xffffffff",
+                "sec_cnt": 1,
+                "record_length": 248,
+                "platform_id": b"0x1002:0x74A1",
+                "creator_id": b"amdgpu",
+                "record_id": b"7:1",
+                "flags": 0,
+                "persistence_info": 0,
+            }
+            for i, r in enumerate(page)
+        }
+        # The real one hands out c_byte, which is signed.
+        data = [{"bytes": [67, 80, -1, *r["afids"]], "size": 3 + len(r["afids"])} for r in page]
+        more = len(wanted) > len(page)
+        status = amdsmi_wrapper.AMDSMI_STATUS_MORE_DATA if more else amdsmi_wrapper.AMDSMI_STATUS_SUCCESS
+        return entries, cursor + len(page), data, status
+
+    @_public
+    def amdsmi_get_afids_from_cper(record):
+        if not isinstance(record, bytes):
+            raise AmdSmiParameterException(record, bytes)
+        ids = [int(b) for b in record[3:]]
+        return ids, len(ids)
+
+
 if _R.busy_percent:
 
     @_public

@@ -196,6 +196,15 @@ def _mi300x(index, cpx):
             "XGMI_WAFL": (3, 0, 0),
         },
         "pages": [0, 0, 1],
+        # 25 corrected ones, more than one call gives, then one that was not and one that was fatal.
+        "cper": [
+            {"severity": "non_fatal_corrected", "at": f"2026/11/30 10:{m:02d}:00", "afids": [17]}
+            for m in range(25)
+        ]
+        + [
+            {"severity": "non_fatal_uncorrected", "at": "2026/11/30 11:00:00", "afids": [25, 29]},
+            {"severity": "fatal", "at": "2026/11/30 12:00:00", "afids": [30]},
+        ],
         "pcie": (16, 32000, 16, 32000, 2),
     }
 
@@ -248,6 +257,7 @@ def _mi210(index, second=False, bus=None):
         },
         "ecc": {"UMC": (0, 0, 0), "SDMA": (0, 0, 0), "GFX": (1, 0, 0)},
         "pages": [],
+        "cper": [],
         "pcie": (16, 16000, 16, 16000, 0),
     }
 
@@ -302,6 +312,7 @@ def _rx7800xt(index):
         },
         "ecc": {},
         "pages": None,
+        "cper": None,
         "pcie": (16, 16000, 16, 16000, 0),
     }
 

@@ -24,13 +24,21 @@ class Release:
     header: bool = True  # "common_header.*" keys: since 7.0
     socket_power: bool = True  # one more key of get_power_info: since 7.0
     busy_percent: bool = False  # get_gpu_busy_percent: since 7.2
+    cper: bool = True  # get_gpu_cper_entries: since 6.4
     more_data: int = 39  # AMDSMI_STATUS_MORE_DATA was 57 in 6.4
     vddboard: bool = True  # voltage type: since 6.4
     xgmi_link_type: int = 2  # 1 up to 6.4
     rocm: str = ""
 
 
-_OLD = {"enumeration": False, "header": False, "socket_power": False, "xgmi_link_type": 1, "vddboard": False}
+_OLD = {
+    "cper": False,
+    "enumeration": False,
+    "header": False,
+    "socket_power": False,
+    "xgmi_link_type": 1,
+    "vddboard": False,
+}
 
 RELEASES = {
     "6.1": Release(
