@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 
 from exporter.catalogue import CATALOGUE
-from exporter.catalogue.schema import Catalogue, Scope
+from exporter.catalogue.schema import Scope
 
 # What Prometheus calls each target; docs/DASHBOARDS.md says how to make it the host's name.
 NODE = "instance"
@@ -112,13 +112,14 @@ def throttled(held: str, taken: str, over: str = "$__rate_interval") -> str:
     return divided(above, f"sum by ({PER_GPU}) ({rate(taken, over)})", on=PER_GPU)
 
 
-def owned(expression: str, catalogue: Catalogue = CATALOGUE) -> str:
-    """Keep the GPUs of the chosen namespace and workload; all of them as long as no metric names owners.
+def owned(expression: str) -> str:
+    """Keep the GPUs of the chosen namespace, pod and job.
 
     Where the choice is All, a GPU that nobody owns stays in: it has no such labels, and All matches that.
     """
-    if OWNERS not in catalogue:
-        return expression
-    chosen = 'cluster=~"$cluster", instance=~"$node", namespace=~"$namespace", pod=~"$workload"'
+    chosen = (
+        'cluster=~"$cluster", instance=~"$node", gpu=~"$gpu", '
+        'namespace=~"$namespace", pod=~"$workload", job_id=~"$job_id"'
+    )
     holders = f"{OWNERS}{{{chosen}}} or amdgpu_up{{{chosen}}}"
     return f"({expression}) and on ({PER_GPU}) ({holders})"

@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from exporter.catalogue.schema import Catalogue
 from exporter.child import Child
-from exporter.exposition import Foreign, Page, Renderer
+from exporter.exposition import Foreign, Page, Renderer, workload_labels
 from exporter.host import Clock
 from exporter.logs import event
 from exporter.model import (
     Device,
     DeviceId,
     Outcome,
+    Owner,
     Reason,
     Slot,
     Snapshot,
@@ -48,6 +49,11 @@ Judge = Callable[
     [float, Mapping[DeviceId, Device], Sequence[Slot], frozenset[DeviceId]], Mapping[DeviceId, str]
 ]
 TextFiles = tuple[tuple[str, float | None, int], ...]
+Holders = Mapping[DeviceId, tuple[Owner, ...]]
+Owners = Callable[
+    [float, Mapping[DeviceId, Device], Iterable[Slot]], tuple[Slot | None, Holders, tuple[SourceFacts, ...]]
+]
+_NO_LABELS: Mapping[DeviceId, str] = {}
 
 
 class Published:
@@ -173,6 +179,7 @@ class Collector:
 
     ``windows`` gives the window ledger's slot for a time; ``windows_expiry`` when it changes by itself.
     ``judge`` gives the health of each socket for a time, all GPUs, fresh slots and those that answer;
+    ``owners`` gives who holds each GPU, for a time, all GPUs and fresh slots; ``inline``: on each series.
     ``remember`` takes the number of GPUs seen and gives how many there should be; ``foreign`` gives what
     others have to say for a time, and of each of their files when it was changed and how often refused.
     """
@@ -205,6 +212,8 @@ class Collector:
         self.judge: Judge = lambda _now, _devices, _slots, _answering: {}
         self.remember: Callable[[int], int | None] = lambda _seen: None
         self.refused: Mapping[str, int] = {}
+        self.owners: Owners = lambda _now, _devices, _slots: (None, {}, ())
+        self.inline = False
         self.foreign: Callable[[float], tuple[Foreign, TextFiles]] = lambda _now: (Foreign(), ())
         self._catalogue = catalogue
         self._clock = clock
@@ -213,6 +222,7 @@ class Collector:
         self._builder = SlotBuilder()
         # Prometheus asks for compressed OpenMetrics: have that ready before its first scrape.
         self._asked = {(True, True): 0}
+        self._workloads: Mapping[DeviceId, str] = {}
         self._generation = 0
         self._dropped = 0
         self._render_seconds: float | None = None
@@ -255,13 +265,21 @@ class Collector:
         self.inventory.update(tuple(slot.devices for slot in fresh.values()))
         if (windows := self.windows(now)) is not None:
             fresh[windows.outcome.source] = windows
+        owners, holders, asked = self.owners(now, self.inventory.devices, fresh.values())
+        if owners is not None:
+            fresh[owners.outcome.source] = owners
         foreign, textfiles = self.foreign(now)
-        fill(self._builder, self._catalogue, self._facts(now, fresh, textfiles))
+        fill(self._builder, self._catalogue, self._facts(now, fresh, textfiles, asked))
         # Its own place in the page is known before its value is.
         self._builder.add("amdgpu_exporter_series", 0)
         vitals = self._builder.finish(Outcome(SOURCE, True, None, "", 0.0, now, now))
         blocks = [*fresh.values(), vitals]
-        layout = self._renderer.layout(self.inventory.devices, [b.series for b in blocks], self.series_max)
+        layout = self._renderer.layout(
+            self.inventory.devices,
+            [b.series for b in blocks],
+            self.series_max,
+            self._labels(holders) if self.inline else _NO_LABELS,
+        )
         if layout.dropped and not self._dropped:
             event(
                 log,
@@ -284,7 +302,13 @@ class Collector:
             self.first.set()
         self._schedule_expiry(now)
 
-    def _facts(self, now: float, fresh: Mapping[str, Slot], textfiles: TextFiles) -> Facts:
+    def _facts(
+        self,
+        now: float,
+        fresh: Mapping[str, Slot],
+        textfiles: TextFiles,
+        asked: tuple[SourceFacts, ...],
+    ) -> Facts:
         alive = [s for s in self.sources if s.name in fresh]
         devices = self.inventory.devices
         present = frozenset().union(*(s.answering for s in alive))
@@ -300,7 +324,8 @@ class Collector:
                     s.name, s.backend, s.root, s.outcome, s.missing if s.name in fresh else None, s.failures
                 )
                 for s in self.sources
-            ),
+            )
+            + asked,
             children={c.name: c.starts for c in self.children},
             processes=self.processes,
             replay=self._replay,
@@ -314,6 +339,13 @@ class Collector:
             textfiles=textfiles,
             refused=self.refused,
         )
+
+    def _labels(self, holders: Holders) -> Mapping[DeviceId, str]:
+        """The holder of each GPU as labels; the same object while nobody came or went."""
+        found = workload_labels(holders)
+        if found != self._workloads:
+            self._workloads = found
+        return self._workloads
 
     def _died(self, source: PolledSource, detail: str) -> None:
         """A child that dies between polls is known at once, not at the next poll."""

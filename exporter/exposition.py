@@ -11,7 +11,7 @@ from operator import is_
 from typing import NamedTuple
 
 from exporter.catalogue.schema import PREFIX, Catalogue, Kind, Metric, Scope
-from exporter.model import Device, DeviceId, Histogram, Series, Value
+from exporter.model import Device, DeviceId, Histogram, Owner, Series, Value
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -67,6 +67,7 @@ class Layout:
         devices: Mapping[DeviceId, Device],
         blocks: Sequence[tuple[Series, ...]],
         limit: int,
+        workloads: Mapping[DeviceId, str] | None = None,
     ) -> None:
         ordinals = {d.id.pci: d.gpu for d in devices.values()}
         rows: dict[str, list[_Row]] = {}
@@ -78,7 +79,15 @@ class Layout:
                     continue
                 seen.add(series)
                 metric = catalogue[series.metric]
-                row = _Row(_labels(metric, series, ordinals), block, index)
+                labels = _labels(metric, series, ordinals)
+                if (
+                    workloads
+                    and series.device
+                    and series.device in workloads
+                    and not _OWN_OWNER & set(metric.labels)
+                ):
+                    labels = f"{labels},{workloads[series.device]}"
+                row = _Row(labels, block, index)
                 rows.setdefault(series.metric, []).append(row)
         self.dropped = _shed(catalogue, rows, limit)
         self.exposed = sum(_lines(catalogue[name]) * len(r) for name, r in rows.items())
@@ -98,18 +107,39 @@ class Renderer:
         self._layout: Layout | None = None
 
     def layout(
-        self, devices: Mapping[DeviceId, Device], blocks: Sequence[tuple[Series, ...]], limit: int
+        self,
+        devices: Mapping[DeviceId, Device],
+        blocks: Sequence[tuple[Series, ...]],
+        limit: int,
+        workloads: Mapping[DeviceId, str] | None = None,
     ) -> Layout:
         # Identity is enough: sources hand out the same tuple while nothing changed. The key keeps the
         # objects alive, so an id can never come back as another object.
-        key = (devices, *blocks, limit)
+        key = (devices, workloads, *blocks, limit)
         same = len(key) == len(self._key) and all(
             a is b for a, b in zip(key[:-1], self._key[:-1], strict=True)
         )
         if self._layout is None or not same or key[-1] != self._key[-1]:
-            self._layout = Layout(self._catalogue, devices, blocks, limit)
+            self._layout = Layout(self._catalogue, devices, blocks, limit, workloads)
             self._key = key
         return self._layout
+
+
+_OWN_OWNER = frozenset(Owner._fields)
+
+
+def workload_labels(holders: Mapping[DeviceId, tuple[Owner, ...]]) -> dict[DeviceId, str]:
+    """Labels that name each GPU's holder, ``kind="shared"`` for two or more; a socket's are its parts'."""
+    every: dict[DeviceId, set[Owner]] = {}
+    for device, owners in holders.items():
+        every.setdefault(device, set()).update(owners)
+        every.setdefault(device.socket, set()).update(owners)
+    found = {}
+    for device, mine in every.items():
+        one = next(iter(mine)) if len(mine) == 1 else Owner("shared")
+        pairs = zip(Owner._fields, one, strict=True)
+        found[device] = ",".join(f'{k}="{v.translate(_ESCAPES)}"' for k, v in pairs if v)
+    return found
 
 
 class _Row(NamedTuple):

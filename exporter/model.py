@@ -80,6 +80,20 @@ class Device:
     indices: Mapping[str, int] = field(default_factory=dict)
 
 
+class Owner(NamedTuple):
+    """Who uses a GPU; a text is empty where it does not apply or is not known. Never a process number.
+
+    ``kind`` is pod, slurm, job (of any scheduler, by its files), container or process (a plain user's).
+    """
+
+    kind: str
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    job_id: str = ""
+    user: str = ""
+
+
 class Series(NamedTuple):
     """One time series: metric name, device (None: the node), label values in catalogue order."""
 

@@ -74,6 +74,7 @@ def open_backend(spec: dict[str, Any]) -> Backend:
             Root(spec["sysfs"]),
             Root(spec["procfs"]),
             debugfs=Root(spec["debugfs"]) if "debugfs" in spec else None,
+            logs=Root(spec["container_logs"]) if spec.get("container_logs") else None,
             show_integrated=spec.get("integrated", "auto") == "show",
             wanted=wanted,
         )

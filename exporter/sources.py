@@ -15,6 +15,7 @@ from exporter.config import Config
 from exporter.host import Root
 from exporter.logs import event
 from exporter.model import ConfigError
+from exporter.owners.feed import Settings
 
 log = logging.getLogger(__name__)
 
@@ -82,9 +83,19 @@ def _on_host(config: Config, backend: str) -> dict[str, Any]:
         "sysfs": path.sysfs,
         "procfs": path.procfs,
         "debugfs": path.debugfs,
+        "container_logs": config.owners.container_logs,
         "integrated": config.devices.integrated,
         "disable": disabled(config),
     }
+
+
+def owners(config: Config, *, replayed: bool) -> Settings:
+    """Who is asked whose each GPU is; nobody of this machine while a capture is replayed."""
+    chosen = config.owners
+    if replayed:
+        return Settings()
+    ask = chosen.kubelet == "on" or (chosen.kubelet == "auto" and os.path.exists(chosen.kubelet_socket))
+    return Settings(chosen.kubelet_socket if ask else None, chosen.job_files, chosen.resources)
 
 
 def disabled(config: Config) -> list[str]:

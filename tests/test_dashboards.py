@@ -14,8 +14,9 @@ import yaml
 from dashboards import build, grafana, panels, query
 from exporter.catalogue import CATALOGUE, window
 from exporter.catalogue.docs import labels as labels_of
-from exporter.catalogue.schema import Catalogue, Kind, Metric, Scope, Unit
+from exporter.catalogue.schema import Kind, Metric, Scope, Unit
 from exporter.config.settings import Config
+from exporter.model import Owner
 from tests import promql
 from tests.tools import panel_queries
 
@@ -33,6 +34,7 @@ VARIABLES = {
     "gpu",
     "namespace",
     "workload",
+    "job_id",
     "kernel",
     "phase",
     "window",
@@ -126,9 +128,7 @@ def test_every_variable_that_is_used_exists_and_none_is_idle(uid: str) -> None:
             r"\$\{?([a-z]\w*)", json.dumps([board["panels"], board["templating"], board["annotations"]])
         )
     )
-    # Without a metric that names owners there is nothing to filter by; the variables stay, at All.
-    waiting = set() if query.OWNERS in CATALOGUE else {"namespace", "workload"}
-    assert used == set(names) - waiting
+    assert used == set(names)
 
 
 @pytest.mark.parametrize("uid", BOARDS)
@@ -234,7 +234,9 @@ def test_a_query_asks_only_for_series_and_labels_that_exist(asked: panel_queries
         metric = CATALOGUE[query.metric_name(read.name)]
         mine = {*labels_of(metric), *TARGET_LABELS, *({"le"} if read.name.endswith("_bucket") else ())}
         assert (read.name == metric.name) == (metric.kind is not Kind.HISTOGRAM), read.name
-        assert set(read.labels) <= mine, f"{read.name} has no {set(read.labels) - mine}"
+        # The holder's labels, which a GPU's series has where they are wanted inline, else none, for All.
+        inline = set() if metric.scope is Scope.NODE else set(Owner._fields)
+        assert set(read.labels) <= mine | inline, f"{read.name} has no {set(read.labels) - mine}"
         known |= mine
     made = set(re.findall(r'label_(?:replace|join)\(.*?"(\w+)", "', asked.expr))
     assert set(promql.grouping(tree)) <= known | made
@@ -297,27 +299,22 @@ def test_choices_and_marks_ask_only_for_what_exists(uid: str) -> None:
         assert {r.name for r in reads} <= set(CATALOGUE.metrics)
 
 
-# --- owners, who are not named by any metric yet --------------------------------------------------------
+# --- owners --------------------------------------------------------------------------------------------
 
 
-def test_a_choice_of_owner_filters_once_a_metric_names_owners() -> None:
-    owner = Metric(
-        "workload",
-        Kind.INFO,
-        Unit.NONE,
-        "Who uses this GPU.",
-        Scope.SOCKET,
-        (0, 2),
-        labels=("namespace", "pod"),
-    )
-    plain = query.of("amdgpu_power_watts")
-    without = Catalogue(m for m in CATALOGUE if m.name != query.OWNERS)
-    assert query.owned(plain, without) == plain
-    with_owners = Catalogue((*without, owner))
-    filtered = query.owned(plain, with_owners)
-    values = {"cluster": ".*", "node": ".*", "gpu": ".*", "namespace": "ml", "workload": "train-0"}
-    reads = {r.name for r in promql.reads(promql.parse(panel_queries.filled(filtered, values)))}
-    assert reads == {"amdgpu_power_watts", "amdgpu_workload_info", "amdgpu_up"}
+def test_a_choice_of_owner_keeps_the_gpus_that_the_chosen_holds() -> None:
+    filtered = query.owned(query.of("amdgpu_power_watts"))
+    values = {
+        "cluster": ".*",
+        "node": ".*",
+        "gpu": ".*",
+        "namespace": "ml",
+        "workload": "train-0",
+        "job_id": ".*",
+    }
+    reads = {r.name: r.labels for r in promql.reads(promql.parse(panel_queries.filled(filtered, values)))}
+    assert reads.keys() == {"amdgpu_power_watts", "amdgpu_workload_info", "amdgpu_up"}
+    assert {"namespace", "pod", "job_id"} <= set(reads["amdgpu_workload_info"])
 
 
 # --- the checks themselves can fail ---------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dashboards.panels import Variable
 from dashboards.query import OWNERS, anywhere
-from exporter.catalogue import CATALOGUE
 
 NO_TRACES = (
     "No traced window here: none was delivered to the spool and no preset that traces is on. "
@@ -62,15 +61,10 @@ DEVICE = (CLUSTER, NODE, GPU, WINDOW)
 
 
 def owners() -> tuple[Variable, ...]:
-    """Namespace and workload; only All for as long as no metric says who uses a GPU."""
-    if OWNERS not in CATALOGUE:
-        about = "All: no metric of this version says who uses a GPU."
-        return (
-            Variable("namespace", "Namespace", about=about),
-            Variable("workload", "Workload", about=about),
-        )
+    """Namespace, pod and job of those who hold GPUs."""
     place = 'cluster=~"$cluster", instance=~"$node"'
     return (
         Variable("namespace", "Namespace", f"label_values({OWNERS}{{{place}}}, namespace)"),
-        Variable("workload", "Workload", f'label_values({OWNERS}{{{place}, namespace=~"$namespace"}}, pod)'),
+        Variable("workload", "Pod", f'label_values({OWNERS}{{{place}, namespace=~"$namespace"}}, pod)'),
+        Variable("job_id", "Job", f"label_values({OWNERS}{{{place}}}, job_id)"),
     )

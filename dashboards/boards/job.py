@@ -16,18 +16,9 @@ from dashboards.query import (
     owned,
     total,
 )
-from exporter.catalogue import CATALOGUE
-from exporter.catalogue.schema import Catalogue, Unit
+from exporter.catalogue.schema import Unit
 
 _JOULES = UNITS[Unit.JOULES]
-
-
-def _owned(catalogue: Catalogue) -> str:
-    return (
-        ""
-        if "amdgpu_workload_info" in catalogue
-        else " This version shows all GPUs: no metric says yet who uses them."
-    )
 
 
 def _by_device(series: str, **labels: str) -> str:
@@ -56,8 +47,7 @@ SUMMARY = (
         "What the choices mean.",
         wide=6,
         high=4,
-        content="GPUs of the chosen namespace and workload; **All** also counts GPUs that nobody holds."
-        + _owned(CATALOGUE),
+        content="GPUs of the chosen namespace, pod and job; **All** also counts GPUs that nobody holds.",
     ),
     Stat(
         "GPUs in view",

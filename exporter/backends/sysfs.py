@@ -43,6 +43,7 @@ class SysfsBackend:
         procfs: Root,
         *,
         debugfs: Root | None = None,
+        logs: Root | None = None,
         show_integrated: bool = False,
         serials: bool = False,
         clock: Clock | None = None,
@@ -63,9 +64,9 @@ class SysfsBackend:
         self._busy_times: dict[DeviceId, BusyTime] = {}
         self._links = Links(sysfs)
         self._processes = KfdProcesses(
-            sysfs, procfs, debugfs, slow_s=slow_s, wanted=lambda leaf: wanted("processes", leaf)
+            sysfs, procfs, debugfs, slow_s=slow_s, wanted=lambda leaf: wanted("processes", leaf), logs=logs
         )
-        self._clients = DrmClients(procfs, every_s=slow_s)
+        self._clients = DrmClients(procfs, every_s=slow_s, logs=logs)
         self._kfd = self._resolve_kfd()
         self._seen: object = None
         self._due = float("-inf")

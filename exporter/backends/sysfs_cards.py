@@ -87,10 +87,11 @@ def asleep(root: Root, path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Secondary:
-    """The DRM card of a partition beyond the first: its number and the folder of its device."""
+    """The DRM card of a partition beyond the first: its number, and its device's folder and number."""
 
     index: int
     path: str
+    number: int | None
 
 
 def cards(root: Root) -> tuple[list[Card], dict[int, Secondary]]:
@@ -106,9 +107,11 @@ def cards(root: Root) -> tuple[list[Card], dict[int, Secondary]]:
         except OSError:
             continue
         index, render = int(match[1]), _render(root, path)
-        if posixpath.basename(path).startswith("amdgpu_xcp"):
+        base = posixpath.basename(path)
+        if base.startswith("amdgpu_xcp"):
             if render is not None:
-                secondary[render] = Secondary(index, path)
+                number = base[len("amdgpu_xcp") + 1 :]
+                secondary[render] = Secondary(index, path, int(number) if number.isdecimal() else None)
         elif card := _card(root, path, index, render):
             found.append(card)
     return sorted(found, key=lambda c: c.index), secondary

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from exporter.backends.sysfs_owners import Owners, by_owner
 from exporter.formats import proc_text
 from exporter.host import Root, reason_of
-from exporter.model import FormatError, Raw, Reason
+from exporter.model import FormatError, Owner, Raw, Reason
 
 log = logging.getLogger(__name__)
 
@@ -26,15 +27,23 @@ class _Card:
     """What all clients together do on one GPU."""
 
     holders: set[str] = field(default_factory=set)
-    memory: dict[str, int] = field(default_factory=dict)
+    memory: dict[Owner, int] = field(default_factory=dict)
     fault: Reason | None = None
 
 
 class DrmClients:
     """Processes and their memory by PCI address, looked at every ``every_s`` seconds."""
 
-    def __init__(self, procfs: Root, *, every_s: float = 60.0, descriptors: int = _DESCRIPTORS) -> None:
+    def __init__(
+        self,
+        procfs: Root,
+        *,
+        every_s: float = 60.0,
+        descriptors: int = _DESCRIPTORS,
+        logs: Root | None = None,
+    ) -> None:
         self._procfs = procfs
+        self._owners = Owners(procfs, logs)
         self._every_s = every_s
         self._most = descriptors
         self._due = float("-inf")
@@ -46,7 +55,7 @@ class DrmClients:
         self._complaint = ""
 
     def read(self, now: float, nodes: Mapping[str, str]) -> Mapping[str, Raw]:
-        """A group for each PCI address in ``nodes`` (by ``/dev/dri/renderD128``): count, memory {user}.
+        """A group for each PCI address in ``nodes`` (by ``/dev/dri/renderD128``): count, memory by owner.
 
         Absent: a Reason for the whole group: DENIED where one process may not be looked into, TIMEOUT while
         not every process has had its turn.
@@ -64,10 +73,11 @@ class DrmClients:
         if not numbers:
             self._groups = dict.fromkeys(addresses, Reason.UNSUPPORTED)
             return self._groups
+        self._owners.begin()
         cards = {address: _Card() for address in addresses}
         fault = self._look(numbers, cards)
         self._groups = {
-            address: card.fault or fault or {"count": len(card.holders), "memory": dict(card.memory)}
+            address: card.fault or fault or {"count": len(card.holders), "memory": by_owner(card.memory)}
             for address, card in cards.items()
         }
         return self._groups
@@ -138,7 +148,7 @@ class DrmClients:
                 if (client.pci, client.client) in seen:
                     continue  # one client behind several descriptors, or shared by processes
                 seen.add((client.pci, client.client))
-                user = proc_text.user(self._procfs.read(f"{number}/status", _SMALL))
+                owner = self._owners.of(number)
             except FileNotFoundError:
                 continue
             except FormatError as e:
@@ -148,8 +158,10 @@ class DrmClients:
             vram = client.memory.get("vram")
             if client.faults or vram is None:
                 card.fault = Reason.MALFORMED if client.faults else Reason.UNSUPPORTED
+            elif isinstance(owner, Reason):
+                card.fault = owner
             else:
-                card.memory[user] = card.memory.get(user, 0) + vram
+                card.memory[owner] = card.memory.get(owner, 0) + vram
 
     def _complain(self, number: str, error: FormatError) -> None:
         if str(error) != self._complaint:

@@ -1,7 +1,7 @@
 """Which processes use which GPU, from the compute driver's own list (KFD).
 
 Entries outlive a process now and then, so procfs says who is alive; and only a procfs that shows the whole
-host can say it. Process numbers stay in here: what leaves is counted by user.
+host can say it. Process numbers stay in here: what leaves is counted by owner.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from exporter.backends.sysfs_owners import Owners, by_owner
 from exporter.backends.sysfs_running import Totals
 from exporter.formats import proc_text, sysfs_text
 from exporter.host import Root, reason_of
-from exporter.model import FormatError, Raw, Reason
+from exporter.model import FormatError, Owner, Raw, Reason
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class Process:
     """One living process and what was last seen of it."""
 
     key: tuple[str, int]  # number and start time
-    user: str | Reason
+    owner: Owner | Reason
     whole: bool  # began while we watched
     active: set[int] = field(default_factory=set)  # GPU ids where it was seen to hold memory
 
@@ -48,7 +49,7 @@ class Use:
     """What all processes together do on one GPU."""
 
     holders: set[tuple[str, int]] = field(default_factory=set)
-    memory: dict[str, Raw] = field(default_factory=dict)
+    memory: dict[Owner, int] = field(default_factory=dict)
     queues: dict[str, int] = field(default_factory=dict)
     occupied: int = 0
     faults: dict[str, Reason] = field(default_factory=dict)  # what could not be read, by leaf
@@ -59,7 +60,7 @@ class Use:
 
         return {
             "count": leaf("count", len(self.holders)),
-            "memory": leaf("memory", self.memory),
+            "memory": leaf("memory", by_owner(self.memory)),
             "queues": leaf("queues", {"compute": 0, "sdma": 0, **self.queues}),
             "occupied": leaf("occupied", self.occupied),
         }
@@ -81,8 +82,10 @@ class KfdProcesses:
         every_s: float = 15.0,
         slow_s: float = 60.0,
         wanted: Wanted = lambda _leaf: True,
+        logs: Root | None = None,
     ) -> None:
         self._root, self._procfs, self._debugfs = root, procfs, debugfs
+        self._owners = Owners(procfs, logs)
         self._every_s, self._slow_s = every_s, slow_s
         self._wanted = wanted
         self._due = self._slow_due = float("-inf")
@@ -94,7 +97,7 @@ class KfdProcesses:
         self._counted: dict[tuple[int, str], Raw] = {}
 
     def read(self, now: float, base: str, ids: frozenset[int]) -> Mapping[int, Raw] | None:
-        """A group for each GPU id: count, memory {user}, queues {type}, occupied, and the counters.
+        """A group for each GPU id: count, memory by owner, queues {type}, occupied, and the counters.
 
         Absent: a leaf or a whole group is a Reason; None where the driver has no process list.
         """
@@ -126,7 +129,8 @@ class KfdProcesses:
             return Reason.DENIED
 
     def _look(self, folder: str, numbers: list[str], ids: frozenset[int], slow: bool) -> dict[int, Raw]:
-        listed = [self._alive(n) for n in numbers]
+        self._owners.begin()
+        listed = [self._alive(n, slow) for n in numbers]
         alive = [p for p in listed if isinstance(p, Process)]
         everything = slow or len(alive) * len(ids) <= _FILES
         uses = {gpu: Use() for gpu in ids}
@@ -152,7 +156,7 @@ class KfdProcesses:
         """A process may open the driver several times; newer kernels list the others inside the first."""
         return [f"{path}/{n}" for n in self._root.listdir(path) if n.startswith("context_")]
 
-    def _alive(self, number: str) -> Process | Reason | None:
+    def _alive(self, number: str, slow: bool) -> Process | Reason | None:
         """The process, None where it has ended, a Reason where nobody can tell."""
         try:
             life = proc_text.life(self._procfs.read(f"{number}/stat", 4096))
@@ -165,16 +169,18 @@ class KfdProcesses:
         if not life.alive:
             return None
         key = (number, life.start)
-        if old := self._known.get(key):
+        old = self._known.get(key)
+        if old and not slow:
             return old
-        user: str | Reason
+        # A scheduler may put a process into its job's group only after it began.
         try:
-            user = proc_text.user(self._procfs.read(f"{number}/status", 4096))
-        except OSError as e:
-            user = reason_of(e)
-        except FormatError:
-            user = Reason.MALFORMED
-        return Process(key, user, self._watching)
+            owner = self._owners.of(number)
+        except FileNotFoundError:
+            return None
+        if old:
+            old.owner = owner
+            return old
+        return Process(key, owner, self._watching)
 
     def _use(self, path: str, process: Process, uses: dict[int, Use], everything: bool) -> None:
         queues = self._queues(path) if self._wanted("queues") or self._wanted("count") else {}
@@ -205,10 +211,10 @@ class KfdProcesses:
             use.faults["memory"] = use.faults["count"] = value
         elif value:
             use.holders.add(process.key)
-            if isinstance(process.user, Reason):
-                use.faults["memory"] = process.user
+            if isinstance(process.owner, Reason):
+                use.faults["memory"] = process.owner
             else:
-                use.memory[process.user] = use.memory.get(process.user, 0) + value
+                use.memory[process.owner] = use.memory.get(process.owner, 0) + value
 
     def _occupied(self, path: str, gpu: int, use: Use) -> None:
         if not self._wanted("occupied"):

@@ -230,6 +230,7 @@ class _Assembly:
             "kfd": node.number if node else None,
             "hip": self.hip.get(node.number) if node else None,
             "amdsmi": smi,
+            "xcp": other.number if other and partition else None,
         }
         return {name: value for name, value in values.items() if value is not None}
 

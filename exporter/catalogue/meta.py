@@ -112,6 +112,14 @@ METRICS: tuple[Metric, ...] = (
         "at once than are taken (rate).",
         labels=("reason",),
     ),
+    _own(
+        "owner_devices",
+        Kind.GAUGE,
+        Unit.NONE,
+        "Devices that the kubelet or a job file names as held, matched: found among this node's GPUs, "
+        "unmatched: not; the log says which.",
+        labels=("source", "result"),
+    ),
     _own("series", Kind.GAUGE, Unit.NONE, "Time series in the page that carries this sample."),
     _own(
         "series_dropped",

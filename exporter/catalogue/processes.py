@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from exporter.catalogue.schema import Field, Kind, Metric, Scope, Unit
+from exporter.model import Owner
 
 _COUNT = (0.0, 2.0**64)
-_OWNER = ("kind", "namespace", "pod", "container", "job_id", "user")
+OWNER = Owner._fields
 
 
 def _sysfs(path: str, scale: float = 1.0, each: tuple[str, ...] = (), **fixed: str) -> Field:
@@ -13,6 +14,18 @@ def _sysfs(path: str, scale: float = 1.0, each: tuple[str, ...] = (), **fixed: s
 
 
 METRICS: tuple[Metric, ...] = (
+    Metric(
+        "workload",
+        Kind.INFO,
+        Unit.NONE,
+        "Who holds this GPU: a pod by the kubelet's list, a job by a scheduler's file or the control groups "
+        "of its processes, a container, or a plain user. One series for each holder of a shared GPU; labels "
+        "that do not apply are left out.",
+        Scope.PARTITION,
+        (0, 1),
+        labels=OWNER,
+        check="cat /proc/PID/cgroup",
+    ),
     Metric(
         "processes",
         Kind.GAUGE,
@@ -28,13 +41,13 @@ METRICS: tuple[Metric, ...] = (
         "process_memory",
         Kind.GAUGE,
         Unit.BYTES,
-        "GPU memory that processes allocated, summed over the processes of one owner; without a workload "
-        "manager the owner is the user id. Does not add up to amdgpu_memory_used_bytes, which holds the "
-        "driver's own too.",
+        "GPU memory that processes allocated, summed over the processes of one owner as their control groups "
+        "tell it: a Slurm job, a container, else the user id. Does not add up to amdgpu_memory_used_bytes, "
+        "which holds the driver's own too.",
         Scope.PARTITION,
         (0, 1e15),
-        labels=_OWNER,
-        fields=(_sysfs("memory.*", 1.0, ("user",), kind="process"),),
+        labels=OWNER,
+        fields=(_sysfs("memory" + ".*" * len(OWNER), 1.0, OWNER),),
         check="grep . /sys/class/kfd/kfd/proc/*/vram_*",
     ),
     Metric(

@@ -12,6 +12,7 @@ from pydantic import AfterValidator
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue.select import pointless
 from exporter.config.durations import Duration
+from exporter.config.owners import LabelsSection, OwnersSection
 from exporter.config.section import PathText, Ratio, Section
 from exporter.config.section import declare as _key
 from exporter.config.windows import AdviceSection, WindowsSection
@@ -256,6 +257,8 @@ class Config(Section):
     metrics: MetricsSection = MetricsSection()
     windows: WindowsSection = WindowsSection()
     advice: AdviceSection = AdviceSection()
+    owners: OwnersSection = OwnersSection()
+    labels: LabelsSection = LabelsSection()
     kernels: KernelsSection = KernelsSection()
     bottleneck: BottleneckSection = BottleneckSection()
     series: SeriesSection = SeriesSection()

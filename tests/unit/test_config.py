@@ -175,6 +175,9 @@ def other_value(key: Key) -> tuple[str, object]:
         "windows.max_bytes": ("2000000", 2_000_000),
         "windows.spool_user_bytes": ("2000000", 2_000_000),
         "metrics.disable": ("ras, xgmi_*", ("ras", "xgmi_*")),
+        "owners.kubelet": ("off", "off"),
+        "owners.resources": ("amd.com/*", ("amd.com/*",)),
+        "labels.workload": ("inline", "inline"),
     }
     by_kind: dict[str, tuple[str, object]] = {
         "duration": ("30s", 30.0),
@@ -526,6 +529,11 @@ RESTART = {
     "textfile.folder",
     "textfile.max_bytes",
     "web.config_file",
+    "owners.kubelet",
+    "owners.kubelet_socket",
+    "owners.resources",
+    "owners.container_logs",
+    "owners.job_files",
 }
 
 
@@ -552,6 +560,11 @@ def test_a_reload_takes_all_but_the_keys_that_need_a_restart() -> None:
             "textfile.folder": "/x",
             "textfile.max_bytes": "9",
             "web.config_file": "/w",
+            "owners.kubelet": "off",
+            "owners.kubelet_socket": "/k",
+            "owners.resources": "amd.com/*",
+            "owners.container_logs": "/l",
+            "owners.job_files": "/j",
             "poll.interval": "1s",
             "kernels.top": "3",
         },

@@ -23,7 +23,7 @@ from exporter.backends import replay
 from exporter.backends.amdsmi_socket import Cadence
 from exporter.backends.smi_cli import SmiCliBackend
 from exporter.backends.sysfs import SysfsBackend
-from exporter.model import Device, Outcome, RawGroups, Reason, Series, SourceError, WindowOutcome
+from exporter.model import Device, Outcome, Owner, RawGroups, Reason, Series, SourceError, WindowOutcome
 from exporter.vitals import SourceFacts
 from exporter.windows import wire
 from exporter.windows.ledger import Ledger
@@ -381,6 +381,13 @@ def test_the_demo_after_all_its_windows_has_its_reviewed_page(golden: Golden, mo
     monkeypatch.setattr("platform.python_version", lambda: "3.0.0")
     rows = pagemade.readings("sysfs", pairs) + list(zip(slot.series, slot.values, strict=True))
     rows.append((Series("amdgpu_exporter_series", None, ()), 1234))  # the layout alone knows it
+    # Who holds a GPU, schedulers tell; the integration tests ask some.
+    holder = Owner("pod", "team-a", "train-0", "trainer")
+    rows.append((Series("amdgpu_workload_info", devices[0].id, holder), 1))
+    rows += [
+        (Series("amdgpu_exporter_owner_devices", None, ("kubelet", result)), n)
+        for result, n in (("matched", 1), ("unmatched", 0))
+    ]
     text = pagemade.render(devices, rows, facts, own=True)
     pagemade.sound(text)
     golden(GOLDEN / "demo" / "demo-after-its-windows.prom", text)

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.backends.sysfs_clients import DrmClients
+from exporter.backends.sysfs_owners import by_owner
 from exporter.backends.sysfs_processes import KfdProcesses
 from exporter.backends.sysfs_running import BusyTime, Totals
 from exporter.host import Root
-from exporter.model import Reason
+from exporter.model import Owner, Reason
 
 GPU, ID = "0000:05:00.0", 10001
 GIB = 1 << 30
@@ -25,6 +26,11 @@ GIB = 1 << 30
 def node(tmp_path: Path) -> tuple[Path, Path]:
     trees.mi300x(tmp_path / "sys", sockets=2)
     return tmp_path / "sys", trees.host(tmp_path / "proc")
+
+
+def of_users(amounts: dict[str, int]) -> object:
+    """Memory of plain processes by user id."""
+    return by_owner({Owner("process", user=user): amount for user, amount in amounts.items()})
 
 
 def of(rows: dict[tuple[str, str, str], object], device: str = GPU) -> dict[str, object]:
@@ -313,7 +319,7 @@ def test_descriptors_of_one_client_count_once(tmp_path: Path) -> None:
     desk.has(11, {3: (render, client(GPU, 5, "2048 KiB")), 4: (render, client(GPU, 5, "2048 KiB"))})
     desk.has(12, {7: (render, client(GPU, 6, "3 MiB")), 8: (render, client(GPU, 5, "2048 KiB"))}, user=0)
     desk.has(13, {0: ("/dev/null", "pos:\t0")})
-    assert desk.look() == {"count": 2, "memory": {"1000": 2 << 20, "0": 3 << 20}}
+    assert desk.look() == {"count": 2, "memory": of_users({"1000": 2 << 20, "0": 3 << 20})}
 
 
 def test_real_fdinfo_of_three_kernels_through_the_fallback(samples: Path, tmp_path: Path) -> None:
@@ -330,8 +336,8 @@ def test_real_fdinfo_of_three_kernels_through_the_fallback(samples: Path, tmp_pa
     ):
         desk.has(pid, {5: (f"/dev/dri/{node}", (folder / name).read_text())})
     groups = desk.clients.read(0, desk.nodes)
-    assert groups["0000:04:00.0"] == {"count": 2, "memory": {"1000": 557494272 + 45633536}}
-    assert groups["0000:08:00.0"] == {"count": 1, "memory": {"1000": 2117632}}
+    assert groups["0000:04:00.0"] == {"count": 2, "memory": of_users({"1000": 557494272 + 45633536})}
+    assert groups["0000:08:00.0"] == {"count": 1, "memory": of_users({"1000": 2117632})}
 
 
 def test_a_process_that_may_not_be_looked_into_leaves_the_count_unknown(tmp_path: Path) -> None:
@@ -341,7 +347,7 @@ def test_a_process_that_may_not_be_looked_into_leaves_the_count_unknown(tmp_path
     desk.root.errors = {"12/fd": errno.EACCES}
     assert desk.look() is Reason.DENIED
     desk.root.errors = {}
-    assert desk.look() == {"count": 1, "memory": {"1000": 2 << 20}}
+    assert desk.look() == {"count": 1, "memory": of_users({"1000": 2 << 20})}
 
 
 @pytest.mark.parametrize("text", ["", "pos:\t0", client(GPU, 5, "2048 furlongs"), client("nowhere", 5, "1")])
@@ -359,7 +365,7 @@ def test_the_look_is_bounded_and_says_when_it_is_not_complete(tmp_path: Path) ->
     desk.has(99, {3: ("/dev/dri/renderD128", client(GPU, 5, "1 MiB"))})
     assert desk.look() is Reason.TIMEOUT
     seen = [desk.look() for _ in range(6)]
-    assert seen[-1] == {"count": 1, "memory": {"1000": 1 << 20}}
+    assert seen[-1] == {"count": 1, "memory": of_users({"1000": 1 << 20})}
     looked = set()
     desk.root.names = lambda rel: looked.add(rel) or Root.names(desk.root, rel)  # type: ignore[method-assign,func-returns-value]
     desk.look()

@@ -162,7 +162,9 @@ def attributes(rows: list[tuple[int, int, list[int]]], revision: int = 9) -> byt
     return struct.pack("<HBBi", 8 + len(out), 1, revision, len(rows)) + out
 
 
-def mi300x(root: Path, sockets: int = 1, partitions: int = 1, forbidden: bool = True) -> list[Path]:
+def mi300x(
+    root: Path, sockets: int = 1, partitions: int = 1, forbidden: bool = True, buses: tuple[int, ...] = ()
+) -> list[Path]:
     """An invented node of MI300X under ``root``; returns the PCI device folders by address."""
     devices = []
     node = root / "class/kfd/kfd/topology/nodes"
@@ -171,7 +173,7 @@ def mi300x(root: Path, sockets: int = 1, partitions: int = 1, forbidden: bool = 
     put(node / "0/gpu_id", "0")
     (node.parent.parent / "proc").mkdir()
     for s in range(sockets):
-        bus = 5 + 0x20 * s
+        bus = buses[s] if buses else 5 + 0x20 * s
         device = root / f"devices/pci0000:00/0000:{bus:02x}:00.0"
         devices.append(device)
         for name, text in DEVICE_FILES.items():
