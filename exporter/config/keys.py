@@ -76,13 +76,25 @@ class Key:
             return "list"
         return {int: "whole number", float: "number", bool: "true or false"}.get(core, "text")
 
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """The values there are, of a choice."""
+        return get_args(self._core)
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """The least and the greatest value, None where there is none."""
+        low = [m.ge for m in self._metadata if hasattr(m, "ge")]
+        high = [m.le for m in self._metadata if hasattr(m, "le")]
+        return (max(low) if low else None), (min(high) if high else None)
+
     @cached_property
     def expected(self) -> str:
         """What a value must be, in words that fit behind "expected"."""
         if given := self._extra.get("x-expected"):
             return str(given)
         if self.kind == "choice":
-            text = "one of " + ", ".join(get_args(self._core))
+            text = "one of " + ", ".join(self.choices)
         else:
             words = {"duration": DURATION, "true or false": "true or false", "list": LIST}
             text = words.get(self.kind, f"a {self.kind}")
@@ -145,11 +157,10 @@ class Key:
         return any(m is alias.__metadata__[0] for m in self._metadata)
 
     def _bounds(self) -> str:
-        low = [m.ge for m in self._metadata if hasattr(m, "ge")]
-        high = [m.le for m in self._metadata if hasattr(m, "le")]
-        write = format_duration if self.kind == "duration" else str
-        words = [f"at least {write(max(low))}"] if low else []
-        words += [f"at most {write(min(high))}"] if high else []
+        low, high = self.bounds
+        write: Any = format_duration if self.kind == "duration" else str
+        words = [f"at least {write(low)}"] if low is not None else []
+        words += [f"at most {write(high)}"] if high is not None else []
         return ", " + " and ".join(words) if words else ""
 
 

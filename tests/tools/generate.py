@@ -16,6 +16,7 @@ from dashboards import build as dashboards
 from exporter.catalogue import CATALOGUE, docs
 from exporter.checks import check
 from exporter.config import docs as config_docs
+from helm import build as chart
 
 REPO = Path(__file__).resolve().parents[2]
 DEMO = Path(__file__).with_name("make_demo.py")  # writes the demo capture, or with --check compares it
@@ -30,6 +31,7 @@ def generated() -> dict[Path, str]:
         **dashboards.built(),
         Path("docs/COMPATIBILITY.md"): compat.page(),
         **{Path("alerts") / path: text for path, text in alert_build.generated().items()},
+        **chart.generated(),
     }
 
 
