@@ -16,19 +16,8 @@ from alerts.settings import Section, Settings, read
 HEADER = build.HEADER.format(source="alerts/")
 # How many windows are one range stands in names of recording rules, so it is no value of the chart.
 FIXED = frozenset({"window_periods"})
-# Dashboards use recording rules by name, and the names hold these ranges.
-COMMON = (
-    "exporter_job",
-    "runbook_base",
-    "runbook_suffix",
-    "dashboard_base",
-    "rule_interval",
-    "window_period",
-    "steady",
-    "counter_range",
-    "error_range",
-    "working_busy",
-)
+# Empty: the exporters' own pages, by the name of their service; an instance is no address in a cluster.
+SERVED = ("runbook_base", "runbook_base_elsewhere")
 
 
 @dataclass(frozen=True)
@@ -63,7 +52,7 @@ def marked() -> Settings:
 def thresholds() -> dict[str, dict[str, Any]]:
     """The numbers as they are by default, by section: what the chart's values are laid over."""
     found = {name: dict(section.values) for name, section in read().sections.items()}
-    found["common"] = {key: found["common"][key] for key in COMMON}
+    found["common"] = {k: "" if k in SERVED else v for k, v in found["common"].items() if k not in FIXED}
     return found
 
 

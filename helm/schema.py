@@ -17,7 +17,8 @@ LABELS = {"type": "object", "additionalProperties": {"type": "string"}}
 OBJECT = {"type": "object"}
 OBJECTS = {"type": "array", "items": {"type": "object"}}
 FOLDER = {"type": "string", "pattern": "^(/[^/ ]+)*$"}
-ADDRESS = {"type": "string", "pattern": "^[A-Za-z0-9:/._~%?&=+-]*$"}
+# May hold {{ $labels.instance }}, which Prometheus fills in.
+ADDRESS = {"type": "string", "pattern": "^[A-Za-z0-9:/._~%?&=+${} -]*$"}
 NAME = {"type": "string", "pattern": "^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$", "maxLength": 63}
 # What the chart writes into the daemon's configuration itself, and the value that decides it.
 OWNED = {
@@ -193,6 +194,6 @@ def _common() -> dict[str, Any]:
 def _number(name: str, value: Any) -> dict[str, Any]:
     if name == "severity":
         return {"enum": list(SEVERITIES)}
-    if name.endswith(("_base", "_suffix")):
+    if "_base" in name or name.endswith("_suffix"):
         return ADDRESS
     return DURATION if isinstance(value, str) else {"type": "number"}

@@ -376,17 +376,37 @@ def test_the_daemon_understands_the_configuration_that_is_mounted(
 
 
 def test_with_default_numbers_the_rules_are_those_of_the_repository(render: Callable[..., Objects]) -> None:
-    objects = render(EVERYTHING)
-    for name in ("recording", "alerts"):
-        shipped = yaml.safe_load((ROOT / "alerts" / "rules" / f"{name}.yml").read_text())
-        assert one(objects, "PrometheusRule", f"-{name}")["spec"] == shipped
+    # Where to read more is another place in a cluster.
+    links = {"runbook_base": "https://x.example/", "runbook_base_elsewhere": "https://y.example/"}
+    changes = {"common": {**links, "dashboard_base": "https://g.example"}}
+    objects = render({"prometheusRule": {"enabled": True, **changes}})
+    want = read(changes=changes)
+    assert one(objects, "PrometheusRule", "-recording")["spec"] == build.recording_file(want)
+    assert one(objects, "PrometheusRule", "-alerts")["spec"] == build.alert_file(want)
+
+
+def test_alerts_lead_to_the_pages_that_the_service_serves(render: Callable[..., Objects]) -> None:
+    alerts = one(render(EVERYTHING), "PrometheusRule", "-alerts")["spec"]["groups"]
+    told = [rule["annotations"] for group in alerts for rule in group["rules"]]
+    assert len(told) > 20
+    for one_told in told:
+        assert one_told["runbook_url"].startswith(
+            "http://gpus-amdgpu-exporter.monitoring:9408/runbooks/AmdGpu"
+        )
+        assert "dashboard_url" not in one_told
 
 
 def test_numbers_of_the_values_reach_the_expressions_as_the_generator_would_write_them(
     render: Callable[..., Objects],
 ) -> None:
     changes: dict[str, dict[str, Any]] = {
-        "common": {"window_period": "20m", "exporter_job": "gpus", "dashboard_base": "https://g.example/x"},
+        "common": {
+            "window_period": "20m",
+            "exporter_job": "gpus",
+            "dashboard_base": "https://g.example/x",
+            "runbook_base": "http://{{ $labels.instance }}/r/",
+            "runbook_base_elsewhere": "https://y.example/",
+        },
         "AmdGpuMissing": {"for": "10m", "severity": "warning", "missing": 2},
         "AmdGpuThrottled": {"share": 0.125},
         "AmdGpuDataStale": {"age": "2m"},
