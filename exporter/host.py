@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import posixpath
+import resource
 import time
 
 from exporter.model import Reason
 
 READ_LIMIT = 64 * 1024
+_open, _take, _take_at, _close = os.open, os.read, os.pread, os.close  # a poll calls these a thousand times
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 _REASONS = {
@@ -54,11 +57,11 @@ class Root:
 
     def read(self, rel: str, limit: int = READ_LIMIT) -> bytes:
         """The whole file in one read from offset 0; raises OSError."""
-        fd = os.open(f"{self.path}/{rel}", _READ)
+        fd = _open(f"{self.path}/{rel}", _READ)
         try:
-            return os.read(fd, limit)
+            return _take(fd, limit)
         finally:
-            os.close(fd)
+            _close(fd)
 
     def text(self, rel: str) -> str | None:
         """The file's text, stripped; None where it cannot be read or is empty."""
@@ -148,6 +151,69 @@ class Root:
 
     def _at(self, rel: str) -> str:
         return f"{self.path}/{rel}"
+
+
+class Held:
+    """Small files of one folder that are read again and again, held open between the reads.
+
+    sysfs makes the text anew for each read from offset 0, and a descriptor whose file has gone fails there:
+    it is then read by its path, which says what is the matter. Elsewhere only the folder tells that a file
+    came or went, so whoever holds files drops them when it does. At most ``most`` descriptors are held.
+    """
+
+    _used = 0  # by all of this process
+
+    def __init__(self, root: Root, most: int | None = None) -> None:
+        self._root = root
+        self._files: dict[str, int] = {}
+        # A root that reads in its own way is asked every time.
+        self._most = 0 if type(root).read is not Root.read else _spare() if most is None else most
+
+    def read(self, rel: str, limit: int = READ_LIMIT) -> bytes:
+        """As ``Root.read``."""
+        fd = self._files.get(rel)
+        if fd is not None:
+            try:
+                return _take_at(fd, limit, 0)
+            except OSError:
+                self._close(rel)
+        if Held._used >= self._most:
+            return self._root.read(rel, limit)
+        fd = _open(f"{self._root.path}/{rel}", _READ)
+        try:
+            data = _take_at(fd, limit, 0)
+        except OSError as e:
+            _close(fd)
+            if e.errno != errno.ESPIPE:
+                raise
+            return self._root.read(rel, limit)
+        self._files[rel] = fd
+        Held._used += 1
+        return data
+
+    def drop(self) -> None:
+        """Let go of every file."""
+        for rel in list(self._files):
+            self._close(rel)
+
+    def _close(self, rel: str) -> None:
+        Held._used -= 1
+        _close(self._files.pop(rel))
+
+    def __del__(self) -> None:
+        self.drop()
+
+
+@functools.cache
+def _spare() -> int:
+    """How many descriptors may be held: half of what the process may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4096 if hard == resource.RLIM_INFINITY else min(4096, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return 2048 if soft == resource.RLIM_INFINITY else soft // 2
 
 
 def resident_bytes(procfs: Root, process: str = "self") -> int | None:

@@ -19,25 +19,21 @@ from exporter.access import Access
 from exporter.catalogue import CATALOGUE
 from exporter.checks.expected import Expected
 from exporter.checks.health import Watch
-from exporter.child import Child
 from exporter.collect import Collector, Timing
 from exporter.config import Config
 from exporter.guard import Guard
 from exporter.host import Clock
 from exporter.listener import BACKLOG, Door
 from exporter.logs import event
-from exporter.model import ConfigError, Slot
+from exporter.model import ConfigError
 from exporter.owners.feed import OwnersFeed
+from exporter.profiling import Profiling
 from exporter.textfile.feed import TextFeed
 from exporter.web import App, Web
-from exporter.windows.feed import Feed
-from exporter.windows.ledger import Keep, Ledger
-from exporter.windows.spool import ReplaySchedule, Spool
 
 log = logging.getLogger(__name__)
 
 _COST_EVERY_S = 15.0
-_NO_WINDOWS = "No windows are taken in"
 
 
 class Service:
@@ -65,8 +61,9 @@ class Service:
             )
         self._door = Door(Access(config.web.config_file))
         self.collector.refused = self._door.refused
-        self.ledger = Ledger(_keep(config))
-        self._replayed = replay is not None
+        root = polled[0].root if replay else None
+        self.profiling = Profiling(config, self.collector, self._clock, self._spawn, root)
+        self.collector.windows, self.collector.windows_expiry = self.profiling.slot, self.profiling.expiry
         self.watch = Watch()
         self.collector.judge = self.watch.look
         self._expected: Expected | None = None
@@ -76,7 +73,7 @@ class Service:
             self._expected = Expected(state, config.path.sysfs)
             self.collector.remember = self._remember
         self._owners = OwnersFeed(
-            sources.owners(config, replayed=self._replayed), self._clock, lambda: self.collector.timing
+            sources.owners(config, replayed=replay is not None), self._clock, lambda: self.collector.timing
         )
         self.collector.owners = self._owners.at
         self.collector.inline = config.labels.workload == "inline"
@@ -85,57 +82,7 @@ class Service:
             timing = lambda: self.collector.timing  # noqa: E731
             self._texts = TextFeed(folder, config.textfile.max_bytes, self._clock, timing)
             self.collector.foreign = self._texts.at
-        self._reducer = Child("reducer", "exporter.windows.reducer", {})
-        self._feeding: asyncio.Task[None] | None = None
-        self._fed_from: object = None
         self._tasks: list[asyncio.Task[None]] = []
-
-    def _feed(self) -> None:
-        """Take windows from where the configuration says: a capture, a spool folder, or nowhere."""
-        windows, collector = self.config.windows, self.collector
-        if self._fed_from == (wanted := (windows.preset, windows.spool_dir)):
-            return
-        self._fed_from = wanted
-        if self._feeding:
-            self._feeding.cancel()
-            self._feeding = None
-        collector.children = [s.child for s in collector.sources]
-        collector.children += [self._texts.child] if self._texts else []
-        collector.children += [self._owners.child] if self._owners.asks else []
-        collector.windows, collector.windows_expiry = _nothing, _never
-        self.notes = [note for note in self.notes if not note.startswith(_NO_WINDOWS)]
-        try:
-            spool = self._spool() if windows.preset != "off" else None
-        except OSError as e:
-            self.notes.append(
-                f"{_NO_WINDOWS}: {e.filename}: {e.strerror}; set state_dir or windows.spool_dir"
-            )
-            return
-        if spool is None:
-            return
-        collector.children.append(self._reducer)
-        collector.windows, collector.windows_expiry = self._windows, self.ledger.next_expiry
-        feed = Feed(
-            self.ledger,
-            spool,
-            self._reducer,
-            self._clock,
-            collector.publish,
-            lambda: self.config.bottleneck.thresholds,
-        )
-        self._feeding = self._spawn(feed.run())
-
-    def _spool(self) -> Spool | ReplaySchedule:
-        if self._replayed:
-            return ReplaySchedule(Path(self.collector.sources[0].root), self._clock)
-        folder = self.config.windows.spool_dir
-        path = Path(folder) if folder else configuration.state_directory(self.config, os.environ) / "spool"
-        path.mkdir(mode=0o711, parents=True, exist_ok=True)
-        return Spool(path, self._clock)
-
-    def _windows(self, now: float) -> Slot:
-        self.ledger.know(self.collector.present())
-        return self.ledger.slot(now)
 
     async def run(self, listener: socket.socket) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -148,7 +95,8 @@ class Service:
         loop.add_signal_handler(signal.SIGHUP, lambda: self._spawn(self._reload_by_signal()))
         for source in self.collector.sources:
             self._spawn(self.collector.run(source))
-        self._feed()
+        self.profiling.start()
+        self._list_children()
         if self._texts:
             self._spawn(self._texts.run(self.collector.publish))
         if self._owners.asks:
@@ -179,7 +127,7 @@ class Service:
         server.should_exit = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*(child.stop() for child in (*self.collector.children, self._reducer)))
+        await asyncio.gather(self.profiling.stop(), *(child.stop() for child in self.collector.children))
         stopping.cancel()
         await serving
 
@@ -214,8 +162,8 @@ class Service:
         collector.series_max = self.config.series.max
         collector.expected = self.config.devices.expected
         collector.inline = self.config.labels.workload == "inline"
-        self.ledger.configure(_keep(self.config))
-        self._feed()
+        self.profiling.configure(self.config)
+        self._list_children()
         collector.reload_ok, collector.reload_at = True, self._clock.now()
         logs.set_level(self.config.log.level)
         collector.publish()
@@ -230,17 +178,25 @@ class Service:
         from exporter.pages.app import create
         from exporter.pages.live import Live
 
-        live = Live(self.collector, self.ledger, self._all_notes, lambda: self.config.windows.preset)
-        return create(self.collector, self.reload, self._token, live, self.watch)
+        windows = self.profiling
+        preset = lambda: self.config.windows.preset  # noqa: E731
+        live = Live(self.collector, windows.ledger, self._all_notes, preset, windows.status)
+        return create(self.collector, self.reload, self._token, live, self.watch, windows)
+
+    def _list_children(self) -> None:
+        own = [source.child for source in self.collector.sources]
+        texts = [self._texts.child] if self._texts else []
+        owners = [self._owners.child] if self._owners.asks else []
+        self.collector.children = [*own, *texts, *owners, *self.profiling.children()]
 
     def _all_notes(self) -> list[str]:
-        found = self.collector.sources
+        found, notes = self.collector.sources, [*self.notes, *self.profiling.notes]
         if not any(s.outcome and s.outcome.ok for s in found):
             down = "; ".join(f"{s.name}: {s.outcome.detail}" for s in found if s.outcome)
-            return [*self.notes, f"No source can be read. {down}"] if down else self.notes
+            return [*notes, f"No source can be read. {down}"] if down else notes
         if not self.collector.inventory.devices:
-            return [*self.notes, "No AMD GPU is visible here; serving amdgpu_devices 0 until one appears."]
-        return self.notes
+            return [*notes, "No AMD GPU is visible here; serving amdgpu_devices 0 until one appears."]
+        return notes
 
     def _token(self) -> str | None:
         path = self.config.web.token_file
@@ -300,19 +256,6 @@ class Service:
             if self._expected:
                 await asyncio.to_thread(self._expected.refresh)
             await asyncio.sleep(_COST_EVERY_S)
-
-
-def _nothing(_now: float) -> None:
-    """No slot of windows."""
-
-
-def _never(_now: float) -> None:
-    """No time at which windows change by themselves."""
-
-
-def _keep(config: Config) -> Keep:
-    kernels = config.kernels
-    return Keep(config.windows.gauge_max_age, kernels.top, kernels.top_many_devices, kernels.forget_after)
 
 
 def _timing(config: Config) -> Timing:

@@ -18,14 +18,12 @@ REPO = Path(__file__).resolve().parent.parent
 PACKAGE = REPO / "exporter"
 
 # What of windows touches files, children or time. The rest is pure: from rows to what they say of a GPU.
-_WINDOWS = tuple(
-    f"windows.{n}"
-    for n in ("book", "feed", "intake", "kin", "ledger", "reducer", "rocpd", "runner", "spool", "wire")
-)
+_WINDOWS_IMPURE = "book delivery feed intake kin ledger lookout reducer rocpd runner sampler spool taker wire"
+_WINDOWS = tuple(f"windows.{name}" for name in _WINDOWS_IMPURE.split())
 
 # Top first: each may import its own layer and those below it. The longest matching name decides.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("cli", "service", "sources", "__main__"),
+    ("cli", "service", "profiling", "sources", "__main__"),
     ("web", "pages", "listener", "guard", "access", "checks", "compare.report"),
     ("collect", "owners.feed", "reader", "vitals", "history", "textfile", *_WINDOWS),
     ("backends", "profilers", "owners"),

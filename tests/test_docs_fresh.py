@@ -16,7 +16,7 @@ from tests.tools import generate
 
 REPO = Path(__file__).resolve().parent.parent
 README = REPO / "README.md"
-WRITTEN = ("README.md", "CHANGELOG.md", "docs/ARCHITECTURE.md", "docs/ALERTS.md")
+WRITTEN = ("README.md", "CHANGELOG.md", "docs/ARCHITECTURE.md", "docs/ALERTS.md", "docs/SOURCES.md")
 
 
 def test_generated_pages_are_fresh() -> None:
@@ -103,3 +103,23 @@ def test_the_readme_shows_what_the_replayed_windows_say(gpu: str, window: str) -
         f'amdgpu_bottleneck_state{{gpu="{gpu}",pci="{said["gpu"]}",bottleneck="{said["bottleneck"]}"}} 1'
         in text
     )
+
+
+def test_the_driver_library_is_no_requirement_and_the_page_on_sources_says_why() -> None:
+    import tomllib
+
+    project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert [d for d in project["dependencies"] if d.startswith("amdsmi")] == []
+    assert project["optional-dependencies"]["amdsmi"] == ["amdsmi"]
+    page = (REPO / "docs" / "SOURCES.md").read_text(encoding="utf-8")
+    assert "pip install 'amdgpu-exporter[amdsmi]' 'amdsmi==" in page
+    assert "docs/SOURCES.md" in README.read_text(encoding="utf-8")
+
+
+def test_the_page_on_sources_names_every_backend_and_only_keys_that_exist() -> None:
+    page = (REPO / "docs" / "SOURCES.md").read_text(encoding="utf-8")
+    assert all(f"`{backend}`" in page for backend in ("amdsmi", "sysfs", "smi_cli", "replay"))
+    known = set(keys())
+    named = set(re.findall(r"`((?:amdsmi|metrics|poll|smi_cli|devices)\.[a-z_]+)`", page))
+    assert named
+    assert named <= known

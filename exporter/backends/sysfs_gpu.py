@@ -15,7 +15,7 @@ from typing import Any
 from exporter.formats import sysfs_text
 from exporter.formats.gpu_metrics import Decoded, decode, version_of
 from exporter.formats.gpu_metrics_units import unify
-from exporter.host import Root, reason_of
+from exporter.host import Held, Root, reason_of
 from exporter.model import FormatError, Raw, Reason
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,9 @@ class GpuReader:
     """The files of one PCI device.
 
     Fast files are read on every poll. Limits and sizes are kept for ``slow_s`` seconds, error counts for
-    ``ras_s``; what is missing or unreadable is tried again on every poll. What is not ``wanted`` is not read.
+    ``ras_s``; what cannot be read is tried again on every poll. A file that is not there is looked for again
+    when the folder says that it changed, and every ``slow_s``, as sysfs may not say it. What is not
+    ``wanted`` is not read.
     """
 
     def __init__(self, root: Root, path: str, slow_s: float, ras_s: float, wanted: Wanted) -> None:
@@ -60,16 +62,27 @@ class GpuReader:
         self._status = f"{path}/power/runtime_status"
         self._blob = f"{path}/gpu_metrics"
         self._wanted = wanted
-        self._busy = [(key, f"{path}/{file}") for key, file in _BUSY.items() if wanted("busy", key)]
-        self._used = [
-            (pool, f"{path}/{file}_used") for pool, file in _POOLS.items() if wanted("memory", "used", pool)
+        self._busy: list[tuple[str, str, _Parse]] = [
+            (key, f"{path}/{file}", sysfs_text.integer) for key, file in _BUSY.items() if wanted("busy", key)
         ]
-        self._dpm = [(domain, f"{path}/pp_dpm_{domain}") for domain in _DOMAINS if wanted("dpm", domain)]
+        self._used: list[tuple[str, str, _Parse]] = [
+            (pool, f"{path}/{file}_used", sysfs_text.integer)
+            for pool, file in _POOLS.items()
+            if wanted("memory", "used", pool)
+        ]
+        self._dpm: list[tuple[str, str, _Parse]] = [
+            (domain, f"{path}/pp_dpm_{domain}", sysfs_text.active_megahertz)
+            for domain in _DOMAINS
+            if wanted("dpm", domain)
+        ]
         self._link = [(key, f"{path}/{file}", parse) for key, file, parse in _LINK if wanted("link", key)]
         self._wants_hwmon, self._wants_ras = wanted("hwmon"), wanted("ras")
         self._wants_table = any(map(wanted, ("gpu_metrics", "busy_seconds", "dies")))
         self._hwmon: _Hwmon | None = None
-        self._limits = _Kept(root, path, _limit_files(path, wanted))
+        self._folder = _Folder(root, path)
+        self._held = Held(root)
+        self._missing: set[str] = set()
+        self._limits = _Kept(root, _limit_files(path, wanted))
         self._slow_due = float("-inf")
         self._ras = _Ras(root, f"{path}/ras", wanted)
         self._ras_due = float("-inf")
@@ -89,35 +102,40 @@ class GpuReader:
         refresh = now >= self._slow_due
         if refresh:
             self._slow_due = now + self._slow_s
-        value = self._value
+        again = not self._folder.unchanged() or refresh
+        if again:
+            self._missing.clear()
+            self._held.drop()
         hwmon = self._read_hwmon(refresh) if self._wants_hwmon else None
         clocks = hwmon["clock"] if isinstance(hwmon, dict) else {}
-        limits = self._limits.read(refresh)
+        limits = self._limits.read(again)
         table, decoded = self._table() if self._wants_table else (None, None)
         groups: dict[str, Raw] = {
-            "busy": {key: value(rel, sysfs_text.integer) for key, rel in self._busy},
-            "memory": {
-                "used": {pool: value(rel, sysfs_text.integer) for pool, rel in self._used},
-                "size": limits["size"],
-            },
+            "busy": self._values(self._busy),
+            "memory": {"used": self._values(self._used), "size": limits["size"]},
             "hwmon": hwmon,
             # Each of these asks the power controller, so none is read where hwmon has said it already.
-            "dpm": {
-                domain: value(rel, sysfs_text.active_megahertz)
-                for domain, rel in self._dpm
-                if type(clocks.get(domain)) is not int
-            },
-            "link": {**{key: value(rel, parse) for key, rel, parse in self._link}, **limits["link"]},
+            "dpm": self._values([file for file in self._dpm if type(clocks.get(file[0])) is not int]),
+            "link": {**self._values(self._link), **limits["link"]},
             "ras": self._read_ras(now) if self._wants_ras else None,
             "gpu_metrics": table,
         }
         return groups, decoded
 
-    def _value(self, rel: str, parse: _Parse) -> Raw:
-        try:
-            return parse(self._read(rel, _SMALL))
-        except OSError as e:
-            return reason_of(e)
+    def _values(self, files: list[tuple[str, str, _Parse]]) -> dict[str, Raw]:
+        read, missing = self._held.read, self._missing
+        out: dict[str, Raw] = {}
+        for key, rel, parse in files:
+            if rel in missing:
+                out[key] = Reason.UNSUPPORTED
+                continue
+            try:
+                out[key] = parse(read(rel, _SMALL))
+            except OSError as e:
+                out[key] = reason_of(e)
+                if isinstance(e, FileNotFoundError):
+                    missing.add(rel)
+        return out
 
     def _table(self) -> tuple[Raw, Decoded | None]:
         try:
@@ -179,15 +197,13 @@ def _settled(stamp: int | None) -> bool:
 
 
 class _Kept:
-    """Files that rarely change: kept while they are readable and their folder's entries stay."""
+    """Files that rarely change: kept while they are readable, until they are asked for ``again``."""
 
-    def __init__(self, root: Root, folder: str, files: dict[str, dict[str, tuple[str, _Parse]]]) -> None:
+    def __init__(self, root: Root, files: dict[str, dict[str, tuple[str, _Parse]]]) -> None:
         self._root, self._files = root, files
-        self._folder = _Folder(root, folder)
         self._values: dict[str, dict[str, Raw]] = {group: {} for group in files}
 
-    def read(self, refresh: bool) -> dict[str, dict[str, Raw]]:
-        again = not self._folder.unchanged() or refresh
+    def read(self, again: bool) -> dict[str, dict[str, Raw]]:
         for group, files in self._files.items():
             old = self._values[group]
             new: dict[str, Raw] | None = None
@@ -222,6 +238,7 @@ class _Hwmon:
     def __init__(self, root: Root, path: str, wanted: Wanted) -> None:
         self._root, self._path = root, path
         self._folder = _Folder(root, path)
+        self._held = Held(root)
         self._fast: list[tuple[str, str, str]] = []  # group, sensor, file
         self._lost = False
         # Sensors without a limit: known from the listing, so no poll has to look for the file.
@@ -262,7 +279,7 @@ class _Hwmon:
             )
             if file in have and wanted("hwmon", key)
         ]
-        self._slow = _Kept(root, path, slow)
+        self._slow = _Kept(root, slow)
 
     def current(self) -> bool:
         """Whether what was found still stands."""
@@ -270,7 +287,9 @@ class _Hwmon:
 
     def read(self, refresh: bool) -> dict[str, Raw]:
         kept = self._slow.read(refresh)
-        read, integer = self._root.read, sysfs_text.integer
+        read, integer = self._held.read, sysfs_text.integer
+        if refresh:
+            self._held.drop()
         out: dict[str, Any] = {
             "temperature": {},
             "clock": {},

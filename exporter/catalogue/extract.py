@@ -6,7 +6,7 @@ Never guesses: what is not a finite number inside the metric's range becomes a G
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf, isfinite
 from typing import Any
 
@@ -14,7 +14,6 @@ from exporter.catalogue.schema import Catalogue, Field, Metric, Scope
 from exporter.model import Device, DeviceId, Gap, Raw, RawGroups, Reason, Series, Value
 
 Labels = tuple[str, ...]
-_Result = tuple[list[Series], list[Value], list[Gap]]
 _LARGEST = sys.float_info.max
 
 
@@ -31,6 +30,7 @@ class Extractor:
             for m in catalogue
             if any(f.backend == backend for f in m.fields)
         ]
+        self._shapes: dict[DeviceId, _Shape] = {}
 
     def extract(
         self, device: Device, groups: RawGroups, series: list[Series], values: list[Value], gaps: list[Gap]
@@ -39,18 +39,92 @@ class Extractor:
 
         A partition other than the first carries no socket-scoped metric: the first speaks for the socket.
         """
-        secondary, socket = bool(device.id.partition), device.id.socket
+        shape = self._shapes.get(device.id)
+        new = shape.follow(groups) if shape else None
+        if shape is None or new is None:
+            shape = self._look(device.id, groups)
+            new = shape.values
+        series += shape.series
+        values += new
+        gaps += shape.gaps
+
+    def _look(self, key: DeviceId, groups: RawGroups) -> _Shape:
+        """Go through every leaf, and remember how it came out."""
+        shape = _Shape(groups)
         for plan in self._plan:
-            if not plan.of_socket:
-                plan.extract(device.id, groups, series, values, gaps)
-            elif not secondary:
-                plan.extract(socket, groups, series, values, gaps)
+            if not (plan.of_socket and key.partition):
+                plan.take(key.socket if plan.of_socket else key, groups, shape)
+        self._shapes[key] = shape
+        return shape
+
+
+class _Shape:
+    """How one device's leaves came out. It serves again while each is a number, or absent, as it was."""
+
+    __slots__ = ("_groups", "_known", "_steps", "gaps", "series", "values")
+
+    def __init__(self, groups: RawGroups) -> None:
+        self.series: list[Series] = []
+        self.values: list[Value] = []
+        self.gaps: list[Gap] = []
+        self._known = True
+        self._groups = groups
+        self._steps: dict[str, list[tuple[_Step, list[Any], list[_Leaf]]]] = {}
+
+    def add(self, step: _Step, leaves: list[_Leaf]) -> None:
+        """Take note of what part each leaf of a step played."""
+        flat = step.flat(self._groups.get(step.group))
+        if flat is None or len(flat[1]) != len(leaves) or any(leaf[0] is _MALFORMED for leaf in leaves):
+            self._known = False
+        else:
+            self._steps.setdefault(step.group, []).append((step, flat[0], leaves))
+
+    def follow(self, groups: RawGroups) -> list[Value] | None:
+        """The values now; None where a leaf is another kind of thing than before."""
+        if not self._known:
+            return None
+        out = self.values.copy()
+        for name, steps in self._steps.items():
+            group = groups.get(name)
+            if group is self._groups.get(name):
+                continue
+            for step, keys, leaves in steps:
+                flat = step.flat(group)
+                if flat is None or flat[0] != keys or len(flat[1]) != len(leaves):
+                    return None
+                for raw, (role, divisor, scale, low, high, at) in zip(flat[1], leaves, strict=True):
+                    if role is _USED or role is _REFUSED:
+                        kind = type(raw)
+                        if kind is not int and kind is not float:
+                            return None
+                        try:
+                            value = raw / divisor if divisor else raw * scale
+                        except OverflowError:
+                            return None
+                        if low <= value <= high:
+                            if role is _REFUSED:
+                                return None
+                            out[at] = value
+                        elif role is _USED or not isfinite(value):
+                            return None
+                    elif raw is not role and role is not _SERVED:
+                        return None
+        self.values, self._groups = out, groups
+        return out
+
+
+# What part a leaf plays; one that is absent plays its Reason or None.
+_USED = object()  # its number counts
+_REFUSED = object()  # its number cannot be true
+_SERVED = object()  # an earlier leaf spoke for the same labels
+_MALFORMED = object()  # not a thing that could come again
+_Leaf = tuple[object, int, float, float, float, int]  # part, divisor, scale, range, place among the values
 
 
 class _Plan:
     """One metric and its fields for one backend."""
 
-    __slots__ = ("_group", "_high", "_kept", "_known", "_low", "_name", "_steps", "of_socket")
+    __slots__ = ("_high", "_known", "_low", "_name", "_steps", "of_socket")
 
     def __init__(self, metric: Metric, steps: list[_Step]) -> None:
         self.of_socket = metric.scope is Scope.SOCKET
@@ -59,44 +133,10 @@ class _Plan:
         self._low, self._high = max(metric.range[0], -_LARGEST), min(metric.range[1], _LARGEST)
         self._steps = steps
         self._known: dict[DeviceId, dict[Labels, Series]] = {}
-        # Only what comes from one group can be kept by that group's identity.
-        self._group = steps[0].group if len({step.group for step in steps}) == 1 else None
-        self._kept: dict[DeviceId, tuple[Raw, _Result | None]] = {}
 
-    def extract(
-        self,
-        owner: DeviceId,
-        groups: RawGroups,
-        series: list[Series],
-        values: list[Value],
-        gaps: list[Gap],
-    ) -> None:
-        """Append what the plan's fields give, from the group as it is now or as it was last time."""
-        if self._group is None:
-            self._take(owner, groups, series, values, gaps)
-            return
-        group = groups.get(self._group)
-        last, result = self._kept.get(owner, (self, None))
-        if last is not group:
-            self._kept[owner] = (group, None)
-            self._take(owner, groups, series, values, gaps)
-            return
-        if result is None:  # the second time it is the same: it is one that stays
-            result = ([], [], [])
-            self._take(owner, groups, *result)
-            self._kept[owner] = (group, result)
-        series += result[0]
-        values += result[1]
-        gaps += result[2]
-
-    def _take(
-        self,
-        owner: DeviceId,
-        groups: RawGroups,
-        series: list[Series],
-        values: list[Value],
-        gaps: list[Gap],
-    ) -> None:
+    def take(self, owner: DeviceId, groups: RawGroups, shape: _Shape) -> None:
+        """Append what the plan's fields give."""
+        series, values, gaps = shape.series, shape.values, shape.gaps
         low, high, steps = self._low, self._high, self._steps
         known = self._known.get(owner)
         if known is None:
@@ -106,8 +146,12 @@ class _Plan:
         before = len(series)
         for step in steps:
             divisor, scale = step.divisor, step.scale
+            leaves: list[_Leaf] = []
             for labels, raw in step.leaves(groups):
+                at = len(values)
+                role: object = _MALFORMED
                 if done is not None and labels in done:
+                    leaves.append((_SERVED, divisor, scale, low, high, at))
                     continue
                 kind = type(raw)
                 if labels is not None and (kind is int or kind is float):
@@ -121,16 +165,23 @@ class _Plan:
                             key = known[labels] = Series(self._name, owner, labels)
                         series.append(key)
                         values.append(value)
+                        role = _USED
                         if done is not None:
                             done.add(labels)
                         if missing:
                             missing.pop(labels, None)
+                    elif isfinite(value):
+                        role = _REFUSED
+                        _worse(missing, labels, Reason.IMPLAUSIBLE)
                     else:
-                        _worse(missing, labels, Reason.IMPLAUSIBLE if isfinite(value) else Reason.MALFORMED)
-                elif kind is Reason:
-                    _worse(missing, labels, raw)
+                        _worse(missing, labels, Reason.MALFORMED)
+                elif raw is None or kind is Reason:
+                    role = raw
+                    _worse(missing, labels, Reason.UNSUPPORTED if raw is None else raw)
                 else:
-                    _worse(missing, labels, Reason.UNSUPPORTED if raw is None else Reason.MALFORMED)
+                    _worse(missing, labels, Reason.MALFORMED)
+                leaves.append((role, divisor, scale, low, high, at))
+            shape.add(step, leaves)
         if missing:
             # A whole group that is not there speaks only if nothing else served the metric.
             general = missing.pop(None, None)
@@ -196,6 +247,31 @@ class _Step:
                 if all(type(sub) is dict for sub in inner.values()):
                     return [(cache[a, b], leaf) for a, sub in inner.items() for b, leaf in sub.items()]
         return self._walk(node, 0, list(self.labels), 0)
+
+    def flat(self, group: Raw) -> tuple[list[Any], Collection[Raw]] | None:
+        """Keys under the stars, and the leaves in the order of ``leaves``; None for a shape seldom seen."""
+        node = group
+        for part in self.path if self._head is None else self._head:
+            if type(node) is not dict:
+                break
+            node = node.get(part)
+        kind = type(node)
+        if kind is not dict:
+            if node is None or kind is Reason or (not self.slots and (kind is int or kind is float)):
+                return [], (node,)
+            return None
+        if self._head is None:
+            return None
+        if len(self.slots) == 1:
+            return list(node), node.values()
+        keys: list[Any] = []
+        found: list[Raw] = []
+        for key, sub in node.items():
+            if type(sub) is not dict:
+                return None
+            keys += (key, len(sub), *sub)
+            found += sub.values()
+        return keys, found
 
     def _walk(self, node: Raw, at: int, labels: list[str], star: int) -> Iterator[tuple[Labels | None, Raw]]:
         for index in range(at, len(self.path)):

@@ -291,6 +291,26 @@ _HONESTY = (
         states=SAMPLING_STATES,
         check="amdgpu-exporter serve --print-config",
     ),
+    _total(
+        "windows_skipped",
+        Unit.NONE,
+        "Windows that the exporter did not start at their slot, by what stood in the way.",
+        labels=("reason",),
+        scope=Scope.NODE,
+        check="curl -s localhost:9408/api/v1/status",
+        seen_on="any node whose preset takes windows",
+    ),
+    _entry(
+        "window_overhead",
+        Kind.GAUGE,
+        Unit.RATIO,
+        "Work that windows cost, as a share of the time since the start: their length times what such a "
+        "window is known to cost (5 % with device counting, 11 % with a trace).",
+        _RATIO,
+        scope=Scope.NODE,
+        labels=("mode",),
+        seen_on="any node whose preset takes windows",
+    ),
     _gauge(
         "window_coverage",
         Unit.RATIO,

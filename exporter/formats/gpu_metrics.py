@@ -10,6 +10,7 @@ import re
 import struct
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 from exporter.formats.gpu_metrics_tables import (
     ATTRIBUTES,
@@ -27,11 +28,10 @@ _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _HEADER = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
+class _Slot(NamedTuple):
     name: str
-    index: int  # of the first value in the unpacked tuple
-    count: int
+    first: int  # place of the first value in the unpacked tuple
+    number: int
     missing: int  # all ones of the field's own width
 
 
@@ -92,7 +92,8 @@ def partition_table(version: str) -> Table:
 def decode(blob: bytes) -> Decoded:
     """Decode one gpu_metrics table.
 
-    Shape:  scalars -> int; arrays -> list in hardware order; xcp_stats -> list of such mappings.
+    Shape:  scalars -> int; arrays -> list in hardware order; xcp_stats -> list of such mappings,
+            empty for a slot without a partition.
     Units:  raw, and not the same in every version (``gpu_metrics_units``).
     Absent: None where a field holds all ones of *its own* width, nothing else is special.
     Errors: FormatError for an unknown header or a short blob; nothing else.
@@ -152,27 +153,26 @@ def _header(blob: bytes) -> tuple[int, tuple[int, int]]:
 def _slot(version: str, blob: bytes, start: int) -> dict[str, list[int | None]]:
     layout = partition_table(version)
     # Unpartitioned, seven of the eight slots are all ones: 644 values not worth unpacking on every poll.
-    if blob.count(b"\xff", start, start + layout.size) == layout.size:
-        return _empty_slot(version)
+    if blob[start : start + layout.size] == _ones(layout.size):
+        return {}
     return _fields(layout, blob, start)  # type: ignore[return-value]  # every field of a slot is an array
 
 
 @cache
-def _empty_slot(version: str) -> dict[str, list[int | None]]:
-    return {slot.name: [None] * slot.count for slot in partition_table(version).slots}
+def _ones(size: int) -> bytes:
+    return b"\xff" * size
 
 
 def _fields(layout: Table, blob: bytes, start: int) -> Decoded:
     values = layout.unpack.unpack_from(blob, start)
     out: Decoded = {}
-    for slot in layout.slots:
-        missing = slot.missing
-        if slot.count == 1:
-            value = values[slot.index]
-            out[slot.name] = None if value == missing else value
+    for name, first, count, missing in layout.slots:
+        if count == 1:
+            value = values[first]
+            out[name] = None if value == missing else value
         else:
-            part = values[slot.index : slot.index + slot.count]
-            out[slot.name] = [None if v == missing else v for v in part] if missing in part else list(part)
+            part = values[first : first + count]
+            out[name] = [None if v == missing else v for v in part] if missing in part else list(part)
     return out
 
 

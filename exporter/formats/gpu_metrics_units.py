@@ -160,6 +160,8 @@ def _filled(values: Any) -> dict[str, int]:
         return {}
     if isinstance(values, int):
         return {"0": values}
+    if None not in values:
+        return dict(zip(_INDEX, values, strict=False))
     return {i: v for i, v in zip(_INDEX, values, strict=False) if v is not None}
 
 
@@ -183,7 +185,7 @@ def _host_limits(d: Mapping[str, Any]) -> dict[str, float]:
 def _of_xccs(d: Mapping[str, Any], name: str) -> list[int | None]:
     """One value for each XCC of the socket, those of partition 0 first."""
     if slots := d.get("xcp_stats"):
-        return [v for slot in slots for v in slot.get(name, ())]
+        return [v for slot in slots if slot for v in slot.get(name, ())]
     values = d.get(name)
     return values if isinstance(values, list) else [] if values is None else [values]
 

@@ -50,6 +50,11 @@ def active_megahertz(data: bytes) -> int | Reason | None:
     Absent: None without an active row (an idle domain on some chips) and for an empty file. Several active
     rows are the value only if they agree, as the driver marks duplicates of one level.
     """
+    if (star := data.find(b"*")) >= 0 and data.find(b"*", star + 1) < 0:
+        # Nearly always: one active row, and only that one is worth a look.
+        start, end = data.rfind(b"\n", 0, star) + 1, data.find(b"\n", star)
+        if row := _LEVEL.fullmatch(data, start, end if end >= 0 else len(data)):
+            return int(row[1])
     rows = _LEVEL.findall(data)
     active = {int(mhz) for mhz, star in rows if star}
     if len(active) == 1:

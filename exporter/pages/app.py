@@ -16,6 +16,7 @@ from exporter.checks import health
 from exporter.collect import Collector
 from exporter.model import ConfigError, Snapshot
 from exporter.pages import first_paint, runbooks
+from exporter.pages import sampling as sampling_routes
 from exporter.pages.live import Live
 from exporter.web import may_post
 
@@ -66,6 +67,7 @@ def create(
     token: Callable[[], str | None],
     live: Live,
     watch: health.Watch | None = None,
+    sampling: sampling_routes.Sampling | None = None,
 ) -> FastAPI:
     """The application.
 
@@ -147,15 +149,17 @@ def create(
         return health.as_json(verdicts, collector.should_have, sources)
 
     @app.get("/api/v1/status")
-    def status() -> dict[str, Any]:
-        """Version, sources and what each of them lacks."""
+    async def status() -> dict[str, Any]:
+        """Version, sources and what each of them lacks, and whether windows are taken."""
         return {
             "version": __version__,
             "generation": _snapshot(collector).generation,
             "notes": live.notes(),
             "sources": live.sources(),
+            "sampling": live.sampling(),
         }
 
+    sampling_routes.add(app, sampling, lambda request: may_post(request.scope, token()))
     return app
 
 

@@ -53,11 +53,13 @@ class Live:
         ledger: Ledger,
         notes: Callable[[], list[str]],
         preset: Callable[[], str],
+        sampling: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self.notes = notes
         self._collector = collector
         self._ledger = ledger
         self._preset = preset
+        self.sampling = sampling or (dict)
         self._made: dict[str, tuple[object, bytes]] = {}
 
     def answer(self, name: str) -> bytes | None:
@@ -140,6 +142,7 @@ class Live:
         """The windows taken in last, newest first, and why there are none if so."""
         return {
             "preset": self._preset(),
+            "sampling": self.sampling(),
             "why_none": None if self._ledger.recent else self._why_none(),
             "recent": [
                 {
@@ -158,6 +161,10 @@ class Live:
     def _why_none(self) -> str:
         if self._preset() == "off":
             return "windows are switched off (windows.preset: off)"
+        sampling = self.sampling()
+        if sampling.get("state") in ("blocked", "tripped"):
+            why = sampling["detail"] or sampling["reason"] or sampling["breaker"]["reason"] or "it is paused"
+            return f"no window is started: {why}"
         return "no window has been taken in since the daemon started"
 
     def _gpu(

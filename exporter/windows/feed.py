@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
@@ -16,12 +16,14 @@ from typing import Protocol
 from exporter.child import Child
 from exporter.host import Clock
 from exporter.logs import event
-from exporter.model import FormatError, SourceError, Window, WindowOutcome
+from exporter.model import FormatError, SourceError, Window, WindowOutcome, WindowResult
 from exporter.windows import wire
 from exporter.windows.bottleneck import Thresholds
 from exporter.windows.ledger import Ledger
 
 log = logging.getLogger(__name__)
+
+Told = Callable[[str, WindowOutcome, str, Sequence[WindowResult]], None]
 
 LOOK_EVERY_S = 1.0
 DEADLINE_S = 120.0
@@ -42,7 +44,8 @@ class Spool(Protocol):
 class Feed:
     """Looks for finished windows for ever.
 
-    ``added`` is called after each one, to publish; ``limits`` gives the thresholds in force.
+    ``added`` is called after each one, to publish; ``limits`` gives the thresholds in force; ``told`` hears
+    how each one went: its folder's name, the outcome, the reason, the results.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Feed:
         clock: Clock,
         added: Callable[[], None],
         limits: Callable[[], Thresholds],
+        told: Told = lambda _name, _outcome, _detail, _results: None,
     ) -> None:
         self._ledger = ledger
         self._spool = spool
@@ -60,6 +64,7 @@ class Feed:
         self._clock = clock
         self._added = added
         self._limits = limits
+        self._told = told
 
     async def run(self) -> None:
         started = idle_since = self._clock.monotonic()
@@ -81,12 +86,14 @@ class Feed:
             request = {"op": "reduce", "path": str(path), "limits": asdict(self._limits())}
             answer = await self._reducer.request(request, DEADLINE_S)
             window, sources, results = wire.decode(answer)
-            self._ledger.add(window, sources, results, WindowOutcome(answer["outcome"]), now())
+            outcome = WindowOutcome(answer["outcome"])
+            self._ledger.add(window, sources, results, outcome, now())
         except SourceError as e:
             self._fail(path, wire.outcome_of_failure(e.reason), str(e))
         except (FormatError, ValueError, KeyError) as e:
             self._fail(path, WindowOutcome.MALFORMED, str(e))
         else:
+            self._told(path.name, outcome, "", results)
             await asyncio.to_thread(self._spool.done, path)
         self._added()
 
@@ -94,4 +101,5 @@ class Feed:
         """Count a window that gave nothing, and keep its files where someone can look at them."""
         event(log, logging.WARNING, "window set aside", window=path, outcome=outcome, detail=detail)
         self._ledger.add(Window(path.name, "unknown", "other"), (), (), outcome, self._clock.now(), detail)
+        self._told(path.name, outcome, detail, ())
         self._spool.quarantine(path, detail)

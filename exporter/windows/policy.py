@@ -14,7 +14,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from exporter.model import DeviceId, WindowOutcome
+from exporter.model import DeviceId
 from exporter.windows.breaker import Breaker, BreakerRules, BreakerState, Budget
 
 COUNTERS, TRACE = "counters", "trace"
@@ -26,6 +26,7 @@ class SkipReason(StrEnum):
     """Why no window was started. Values are labels."""
 
     OFF = "off"
+    NOT_ENABLED = "not_enabled"
     PAUSED = "paused"
     RUNNING = "running"
     TRIPPED = "tripped"
@@ -213,12 +214,11 @@ class Policy:
             for device in start.devices:
                 self._deep.setdefault(device, []).append(mono)
 
-    def ended(self, outcome: WindowOutcome, detail: str, mono: float) -> None:
-        """The window that began is over, and that is how it went as far as its runner can tell."""
+    def ended(self, mono: float) -> None:
+        """The window that began is over; how it went is for the breaker to hear when that is known."""
         if self._since is not None and mono > self._since:
             self.budget.spend(mono - self._since)
         self._since = None
-        self.breaker.took(outcome, detail, mono)
 
     def dump(self, mono: float, wall: float) -> dict[str, Any]:
         """What outlives a restart, as JSON values."""
@@ -249,7 +249,7 @@ class Policy:
         if facts.obstacle is not None:
             return Skip(*facts.obstacle)
         if not facts.opted_in:
-            return Skip(SkipReason.NOT_OPTED_IN, "no process on windows.attach.allow was started for it")
+            return Skip(SkipReason.NOT_OPTED_IN, "no process on a GPU here is on windows.allow")
         if facts.other_profiler:
             return Skip(SkipReason.OTHER_PROFILER, f"{facts.other_profiler} is at work")
         if mode == TRACE and (facts.collective_gpus or 0) > self.rules.collective_gpus:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import os
 import selectors
 import shutil
@@ -22,8 +23,9 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from exporter import command, worker
+from exporter.host import Root
 from exporter.model import Reason, SourceError, WindowOutcome
-from exporter.windows import kin
+from exporter.windows import kin, lookout, seen
 
 MARK = "AMDGPU_EXPORTER_WINDOW"
 OUTPUT_BYTES = 16 << 20
@@ -42,7 +44,14 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _leave)
     kin.adopt_orphans()
     kin.end_leftovers(MARK)
-    worker.serve({"run": run})
+    settings = worker.spec()
+    sysfs, procfs = Root(settings.get("sysfs", "/sys")), Root(settings.get("procfs", "/proc"))
+
+    def look(_request: Mapping[str, Any]) -> worker.Message:
+        rocm = Root("/").text("opt/rocm/.info/version")
+        return {"seen": seen.as_json(lookout.look(sysfs, procfs)), "rocm": rocm}
+
+    worker.serve({"run": run, "look": look, "probe": lambda _: {"tools": []}})
 
 
 def _leave(_sign: int, _frame: FrameType | None) -> NoReturn:
@@ -181,9 +190,9 @@ def _stdout(plan: Mapping[str, Any], output: Path) -> Iterator[Any]:
 
 
 def _read_all(paths: Any) -> dict[str, bytes]:
-    """What small files say; one that cannot be read is left out."""
+    """What small files say, given by patterns; one that cannot be read is left out."""
     found = {}
-    for path in paths:
+    for path in (path for pattern in paths for path in sorted(glob.glob(str(pattern)))):
         with contextlib.suppress(OSError):
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:

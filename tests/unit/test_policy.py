@@ -112,7 +112,7 @@ def test_only_one_window_runs_at_a_time() -> None:
     assert isinstance(start, Start)
     made.began(start, RICH)
     assert reason(made, facts(), RICH + 1) is SkipReason.RUNNING
-    made.ended(WindowOutcome.OK, "", RICH + 1)
+    made.ended(RICH + 1)
     assert reason(made, facts(), RICH + 2) is None
 
 
@@ -130,7 +130,7 @@ def test_a_window_that_overran_is_paid_for_before_the_next() -> None:
     start = made.decide(facts(), 100.0)
     assert isinstance(start, Start)
     made.began(start, 100.0)
-    made.ended(WindowOutcome.TIMEOUT, "late", 131.0)  # 31 s: thirty more than saved
+    made.ended(131.0)  # 31 s: thirty more than saved
     assert reason(made, facts(), 3_150.0) is SkipReason.BUDGET
     assert reason(made, facts(), 3_201.0) is None
 
@@ -150,7 +150,7 @@ def test_the_deep_set_is_for_gpus_that_left_their_baseline_and_has_a_daily_cap()
         start = made.decide(seen, at, deep=True)
         assert start == Start("counters", "deep", (A,), {})
         made.began(start, at)  # type: ignore[arg-type]
-        made.ended(WindowOutcome.OK, "", at + 1)
+        made.ended(at + 1)
         at += 1_000
     assert reason(made, seen, at, deep=True) is SkipReason.DEEP_CAP
     assert reason(made, seen, at) is None
@@ -172,7 +172,8 @@ def test_one_crash_opens_the_breaker_and_a_good_trial_closes_it() -> None:
     assert isinstance(start, Start)
     assert made.breaker.state is BreakerState.HALF_OPEN
     made.began(start, RICH + 900)
-    made.ended(WindowOutcome.OK, "", RICH + 901)
+    made.ended(RICH + 901)
+    made.breaker.took(WindowOutcome.OK, "", RICH + 902)
     assert made.breaker.state is BreakerState.CLOSED
 
 
@@ -223,7 +224,7 @@ def test_breaker_budget_pause_and_deep_cap_survive_a_restart() -> None:
     seen = facts(replace(GPU, left=("l2_hit",)))
     start = made.decide(seen, RICH, deep=True)
     made.began(start, RICH)  # type: ignore[arg-type]
-    made.ended(WindowOutcome.OK, "", RICH + 20)
+    made.ended(RICH + 20)
     made.breaker.took(WindowOutcome.CRASH, "dead", RICH + 20)
     made.paused = True
     again = through_disk(made, RICH + 20, WALL, 5.0, WALL + 60)

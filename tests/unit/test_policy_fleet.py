@@ -77,7 +77,8 @@ def simulate() -> Fleet:
                 seconds = WINDOW_S * (0.5 + draw)
                 policy.began(decision, mono)
                 free_at = mono + seconds
-                policy.ended(TIMEOUT if draw > 0.999 else OK, "", free_at)
+                policy.ended(free_at)
+                policy.breaker.took(TIMEOUT if draw > 0.999 else OK, "", free_at)
                 spent += seconds
                 starts[int(mono - boot + asleep)] += 1
             else:

@@ -1,0 +1,235 @@
+"""The object graph of windows: where they come from, who takes them, and what is served of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from exporter import config as configuration
+from exporter.catalogue.window import SAMPLING_STATES
+from exporter.child import Child
+from exporter.collect import Collector
+from exporter.config import Config
+from exporter.host import Clock, Root
+from exporter.model import Device, Outcome, Series, Slot, Value, Window, WindowOutcome
+from exporter.profilers.plan import Plan, Refusal, Request, Tool
+from exporter.windows.baseline import Healthy
+from exporter.windows.breaker import BreakerRules
+from exporter.windows.feed import Feed
+from exporter.windows.ledger import SOURCE, Keep, Ledger
+from exporter.windows.order import Keeper, Memory, Order, Place
+from exporter.windows.policy import Deny, Rules, Skip, Start
+from exporter.windows.sampler import Sampler
+from exporter.windows.spool import ReplaySchedule, Spool
+from exporter.windows.taker import Taker
+
+_NO_WINDOWS = "No windows are taken in"
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class Profiling:
+    """Owns ledger, feed and sampler. ``replay`` is the root of a capture, which brings its own windows."""
+
+    def __init__(
+        self,
+        config: Config,
+        collector: Collector,
+        clock: Clock,
+        spawn: Spawn,
+        replay: str | None = None,
+        keeper: Keeper | None = None,
+    ) -> None:
+        self.config = config
+        self.ledger = Ledger(_keep(config))
+        self.notes: list[str] = []
+        self._collector, self._clock, self._spawn, self._replay = collector, clock, spawn, replay
+        self._reducer = Child("reducer", "exporter.windows.reducer", {})
+        paths = {"sysfs": config.path.sysfs, "procfs": config.path.procfs}
+        self._runner = Child("runner", "exporter.windows.runner", paths)
+        taker = Taker(self._order(), self._place(), clock, self._runner, NoProfilers())
+        self.sampler = Sampler(taker, clock, keeper or Memory(), self)
+        self._feeding: asyncio.Task[None] | None = None
+        self._fed_from: object = None
+        self._served: tuple[tuple[Series, ...], tuple[Series, ...], tuple[Series, ...]] = (), (), ()
+
+    def start(self) -> None:
+        """Begin, as the configuration says."""
+        self._feed()
+        self._spawn(self.sampler.run())
+
+    def configure(self, config: Config) -> None:
+        """Take another configuration; totals, breaker and counts stay."""
+        self.config = config
+        self.ledger.configure(_keep(config))
+        self.sampler.configure(self._order(), self._place())
+        self._feed()
+
+    async def stop(self) -> None:
+        """End a window that runs, and every child."""
+        await asyncio.gather(self.sampler.stop(), self._reducer.stop())
+
+    def children(self) -> list[Child]:
+        """Those that may run by the configuration in force."""
+        feeding = [self._reducer] if self._feeding else []
+        return [*feeding, *([self._runner] if self.sampler.active else [])]
+
+    # --- what is served -------------------------------------------------------------------------------
+
+    def slot(self, now: float) -> Slot:
+        """All that stands of windows now; the state of sampling also where none are taken in."""
+        state, more = self.sampler.state, self.sampler.readings()
+        if self._feeding is None:
+            states = [(Series("amdgpu_sampling_state", None, (s,)), int(s == state)) for s in SAMPLING_STATES]
+            return self._with(Slot(Outcome(SOURCE, True, None, "", 0.0, now, now)), [*states, *more])
+        self.ledger.know(self._collector.present())
+        return self._with(self.ledger.slot(now, state), more)
+
+    def expiry(self, now: float) -> float | None:
+        """When the slot changes by itself."""
+        return self.ledger.next_expiry(now) if self._feeding else None
+
+    def _with(self, slot: Slot, more: Sequence[tuple[Series, Value]]) -> Slot:
+        """The slot with more readings; hands out the same series while they stay."""
+        base, own = slot.series, tuple(series for series, _ in more)
+        if self._served[0] is not base or self._served[1] != own:
+            self._served = base, own, (*base, *own)
+        values = (*slot.values, *(value for _, value in more))
+        return Slot(slot.outcome, self._served[2], values, slot.gaps)
+
+    # --- what the sampler asks ------------------------------------------------------------------------
+
+    def present(self) -> list[Device]:
+        return self._collector.present()
+
+    def slots(self) -> Sequence[Slot]:
+        return [source.slot for source in self._collector.sources if source.slot]
+
+    def publish(self) -> None:
+        self._collector.publish()
+
+    def failed(self, window: Window, outcome: WindowOutcome, detail: str) -> None:
+        """Count a window that gave nothing."""
+        self.ledger.add(window, (), (), outcome, self._clock.now(), detail)
+
+    # --- what others ask ------------------------------------------------------------------------------
+
+    def status(self) -> Mapping[str, Any]:
+        return self.sampler.status()
+
+    async def window(self) -> Start | Skip:
+        """Start one window now, if the policy allows."""
+        return await self.sampler.attempt()
+
+    async def pause(self, paused: bool, /) -> None:
+        """Start no window any more, or again; survives a restart."""
+        await self.sampler.pause(paused)
+
+    # --- the parts ------------------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        """Take windows from where the configuration says: a capture, a spool folder, or nowhere."""
+        windows = self.config.windows
+        if self._fed_from == (wanted := (windows.preset == "off", windows.spool_dir)):
+            return
+        self._fed_from = wanted
+        if self._feeding:
+            self._feeding.cancel()
+            self._feeding = None
+        self.notes = [note for note in self.notes if not note.startswith(_NO_WINDOWS)]
+        try:
+            spool = self._spool() if windows.preset != "off" else None
+        except OSError as e:
+            self.notes.append(
+                f"{_NO_WINDOWS}: {e.filename}: {e.strerror}; set state_dir or windows.spool_dir"
+            )
+            return
+        if spool is None:
+            return
+        feed = Feed(
+            self.ledger,
+            spool,
+            self._reducer,
+            self._clock,
+            self._collector.publish,
+            lambda: self.config.bottleneck.thresholds,
+            self.sampler.took,
+        )
+        self._feeding = self._spawn(feed.run())
+
+    def _spool(self) -> Spool | ReplaySchedule:
+        if self._replay is not None:
+            return ReplaySchedule(Path(self._replay), self._clock)
+        path = self._spool_path()
+        path.mkdir(mode=0o711, parents=True, exist_ok=True)
+        return Spool(path, self._clock)
+
+    def _spool_path(self) -> Path:
+        folder = self.config.windows.spool_dir
+        return Path(folder) if folder else self._state() / "spool"
+
+    def _state(self) -> Path:
+        return configuration.state_directory(self.config, os.environ)
+
+    def _order(self) -> Order:
+        return order(self.config, replayed=self._replay is not None)
+
+    def _place(self) -> Place:
+        path = self.config.path
+        return Place(
+            node_name(os.environ),
+            Root(path.procfs).text("sys/kernel/random/boot_id") or "",
+            str(self._spool_path()),
+            str(self._state() / "window.lock"),
+            path.sysfs,
+        )
+
+
+class NoProfilers:
+    """The toolbox of a machine without any."""
+
+    def plan(self, _request: Request, _tools: Sequence[Tool], _scratch: str, /) -> Plan | Refusal:
+        return Refusal(WindowOutcome.BLOCKED, "no_profiler", "no profiler is found here; install rocprofv3")
+
+    def sets(self, _gfx: str, _deep: bool, /) -> Sequence[tuple[str, ...]]:
+        return ()
+
+
+def order(config: Config, *, replayed: bool = False) -> Order:
+    """What the configuration asks of the sampler. A replay starts nothing, whatever the preset."""
+    windows, advice = config.windows, config.advice
+    preset = "spool" if replayed and windows.preset != "off" else windows.preset
+    rules = Rules(
+        preset=preset,
+        window_s=windows.duration,
+        duty_ratio=windows.duty_cycle,
+        memory_ratio=windows.memory_most,
+        process_age_s=windows.process_age,
+        quiet_s=windows.quiet,
+        collective_gpus=windows.collective_gpus,
+        deep_per_day=windows.deep_per_day,
+        deny=tuple(map(Deny.parse, windows.deny)),
+        breaker=BreakerRules(windows.breaker_errors, windows.breaker_backoff),
+    )
+    return Order(
+        rules,
+        windows.interval,
+        windows.device_counting,
+        windows.command,
+        windows.allow,
+        windows.max_bytes,
+        Healthy(**advice.model_dump()),
+    )
+
+
+def node_name(environ: Mapping[str, str]) -> str:
+    """The name of this node: what an orchestrator calls it, else the host's."""
+    return environ.get("NODE_NAME") or os.uname().nodename
+
+
+def _keep(config: Config) -> Keep:
+    kernels = config.kernels
+    return Keep(config.windows.gauge_max_age, kernels.top, kernels.top_many_devices, kernels.forget_after)
