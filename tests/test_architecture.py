@@ -18,7 +18,9 @@ REPO = Path(__file__).resolve().parent.parent
 PACKAGE = REPO / "exporter"
 
 # What of windows touches files, children or time. The rest is pure: from rows to what they say of a GPU.
-_WINDOWS_IMPURE = "book delivery feed intake kin ledger lookout reducer rocpd runner sampler spool taker wire"
+_WINDOWS_IMPURE = (
+    "book delivery feed intake kin ledger lookout manifests reducer rocpd runner sampler spool taker wire"
+)
 _WINDOWS = tuple(f"windows.{name}" for name in _WINDOWS_IMPURE.split())
 
 # Top first: each may import its own layer and those below it. The longest matching name decides.

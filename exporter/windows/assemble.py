@@ -11,14 +11,16 @@ from operator import gt
 from typing import NamedTuple
 
 from exporter.formats.counters import clean
-from exporter.formats.trace import Agent, Calls, Decoded, Dispatch, Kernels, Lane, Names, packed
+from exporter.formats.trace import Agent, Calls, Decoded, Dispatch, Kernels, Lane, Names
 from exporter.model import DeviceId, KernelStat, WindowResult
 from exporter.windows.agents import Agents, label
 from exporter.windows.bottleneck import Thresholds
-from exporter.windows.density import Key, Shape, totals
+from exporter.windows.columns import extend, selected
+from exporter.windows.density import Key, Shape, Totals, totals
 from exporter.windows.executions import kernel_class
 from exporter.windows.join import CallIndex, Executions, Joined, from_dispatched, taken, unknown_launch
 from exporter.windows.reduce import GpuTrace, Part, reduce
+from exporter.windows.spans import Bounds, Terms, split
 
 # What summaries of other things than kernels hold: functions, domains, directions of copies.
 _NO_KERNEL = re.compile(
@@ -66,10 +68,10 @@ class Assembly:
         self,
         files: Sequence[File],
         names: Names,
-        bounds: tuple[int, int] | None = None,
+        terms: Terms | None = None,
         named: Mapping[str, DeviceId] | None = None,
     ) -> None:
-        self._files, self._texts, self._bounds = files, names.texts(), bounds
+        self._files, self._texts, self._terms = files, names.texts(), terms or Terms()
         self._named = named or {}
         self._agents: dict[tuple[str, str], Agents] = {}
         self._devices: dict[Gpu, DeviceId | None] = {}
@@ -150,8 +152,8 @@ class Assembly:
             work = self.work.setdefault(process, _Work())
             work.has_calls = work.has_calls or file.decoded.traces_calls
             mine = {number for number in used if owners[number] == process}
-            part = calls if len(mine) == len(used) else _selected(calls, mine, Calls())
-            _extend(work.calls, work.call_lanes, part, lanes)
+            part = calls if len(mine) == len(used) else selected(calls, mine, Calls())
+            extend(work.calls, work.call_lanes, part, lanes)
         file.decoded.skip("unknown_launch", self._unknown(calls))
 
     def _unknown(self, calls: Calls) -> int:
@@ -184,11 +186,11 @@ class Assembly:
             if wanted is not None and gpu not in wanted:
                 continue
             mine = {number for number in used if owners[number] == (process, gpu)}
-            part = kernels if len(mine) == len(used) else _selected(kernels, mine, Kernels())
+            part = kernels if len(mine) == len(used) else selected(kernels, mine, Kernels())
             work = self.work.setdefault(process, _Work())
             held = work.kernels.setdefault(gpu, Executions(Kernels(), []))
             before = len(held.lanes)
-            _extend(held.rows, held.lanes, part, lanes)
+            extend(held.rows, held.lanes, part, lanes)
             work.origin.setdefault(gpu, []).extend([file.decoded] * (len(held.lanes) - before))
 
     def _join(self) -> None:
@@ -213,29 +215,41 @@ class Assembly:
     # --- results -------------------------------------------------------------------------------------
 
     def results(self, limits: Thresholds | None = None) -> list[WindowResult]:
-        """One result per GPU, in order of their names."""
+        """One result per GPU and window, in order of their names and times."""
         passes = self._passes()
         copies = self._copies()
         gpus = {gpu for work in self.work.values() for gpu in work.kernels} | passes.keys() | copies.keys()
         traces_copies = {file.folder for file in self._files if file.decoded.traces_copies}
         found = []
         for gpu in sorted(gpus):
-            parts = [
-                self._part(process, work, gpu) for process, work in self.work.items() if gpu in work.kernels
-            ]
-            trace = GpuTrace(
-                gpu.name,
-                self._devices.get(gpu),
-                self._texts,
-                parts,
-                self._bounds,
-                copies.get(gpu, []) if gpu.folder in traces_copies else None,
-                totals(list(passes.get(gpu, {}).values()), self._shapes.get(gpu, Shape())),
-            )
-            found.append(reduce(trace, limits))
+            counted = totals(list(passes.get(gpu, {}).values()), self._shapes.get(gpu, Shape()))
+            for bounds in self._windows(gpu):
+                own = ((process, work) for process, work in self.work.items() if gpu in work.kernels)
+                trace = GpuTrace(
+                    gpu.name,
+                    self._devices.get(gpu),
+                    self._texts,
+                    [self._part(process, work, gpu, bounds) for process, work in own],
+                    bounds,
+                    copies.get(gpu, []) if gpu.folder in traces_copies else None,
+                    counted,
+                    planned=self._terms.bounds is not None,
+                    holders=self._terms.holders.get(gpu.name),
+                    busy=self._terms.busy.get(gpu.name),
+                )
+                found.append(reduce(trace, limits))
+                counted = Totals()  # of the whole file, so that they belong to one window
         return found or self._from_stats(limits)
 
-    def _part(self, process: Process, work: _Work, gpu: Gpu) -> Part:
+    def _windows(self, gpu: Gpu) -> list[Bounds | None]:
+        """The bounds of each window that the rows of a GPU are of; None where they have to be found."""
+        terms = self._terms
+        if terms.bounds or terms.pause_ns is None:
+            return [terms.bounds]
+        rows = [work.kernels[gpu].rows for work in self.work.values() if gpu in work.kernels]
+        return [*split(((r.start, r.end) for r in rows), terms.pause_ns)] or [None]
+
+    def _part(self, process: Process, work: _Work, gpu: Gpu, bounds: Bounds | None) -> Part:
         joined = self.joined.get((process, gpu))
         part = Part(work.kernels[gpu], joined)
         index = self._indexes.get(process)
@@ -246,18 +260,14 @@ class Assembly:
             part.calls, part.apart = index.apart, True
             if matched.count(1) < index.is_launch.count(1):
                 lonely = compress(count(), map(gt, index.is_launch, matched))
-                part.unmatched_calls = self._inside(start, lonely)
+                part.unmatched_calls = _inside(start, lonely, bounds)
             return part
         launches = index.launches()
         if len(work.kernels) > 1:
             launches = self._of_gpu(index, launches, joined, gpu, {g.name for g in work.kernels})
         part.calls = taken(start, launches), taken(end, launches)
-        part.unmatched_calls = self._inside(start, (i for i in launches if not matched[i]))
+        part.unmatched_calls = _inside(start, (i for i in launches if not matched[i]), bounds)
         return part
-
-    def _inside(self, start: Sequence[int], places: Iterable[int]) -> int:
-        low, high = self._bounds or (0, 1 << 63)
-        return sum(1 for i in places if low <= start[i] < high)
 
     @staticmethod
     def _of_gpu(
@@ -352,31 +362,6 @@ def _same_threads(kernels: Iterable[Lane], calls: Iterable[Lane]) -> bool:
     return not calling or None in launching or None in calling or bool(launching & calling)
 
 
-def _selected(rows: Kernels | Calls, lanes: set[int], into: Kernels | Calls) -> Kernels | Calls:
-    mask = bytes(map(lanes.__contains__, rows.lane))
-    for name in rows.__slots__:
-        column = getattr(rows, name)
-        setattr(into, name, packed(column.typecode, compress(column, mask)))
-    return into
-
-
-def _extend(
-    rows: Kernels | Calls, lanes: list[Lane], part: Kernels | Calls, part_lanes: Iterable[Lane]
-) -> None:
-    """Append; the first part is taken as it is, without a copy."""
-    if not len(rows):
-        lanes.extend(part_lanes)
-        for name in rows.__slots__:
-            setattr(rows, name, getattr(part, name))
-        return
-    at = {lane: i for i, lane in enumerate(lanes)}
-    for lane in part_lanes:
-        if lane not in at:
-            at[lane] = len(lanes)
-            lanes.append(lane)
-    numbers = [at[lane] for lane in part_lanes]
-    for name in rows.__slots__:
-        column, more = getattr(rows, name), getattr(part, name)
-        if name == "lane":
-            more = packed("i", map(numbers.__getitem__, more))
-        setattr(rows, name, column + more)
+def _inside(start: Sequence[int], places: Iterable[int], bounds: Bounds | None) -> int:
+    low, high = bounds or (0, 1 << 63)
+    return sum(1 for i in places if low <= start[i] < high)

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import gc
 import gzip
-import json
 import os
 import re
 import stat
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
 
 from exporter.formats import sniff
 from exporter.formats.trace import Decoded, Names
-from exporter.model import DeviceId, Source, Window, WindowResult
-from exporter.windows import rocpd
-from exporter.windows.agents import device_of
+from exporter.model import Source, Window, WindowResult
+from exporter.windows import manifests, rocpd
 from exporter.windows.assemble import Assembly, File
 from exporter.windows.bottleneck import Thresholds
+from exporter.windows.manifests import MANIFEST, Manifest
 
-MANIFEST = "manifest.json"
 _CHUNK = 1 << 19
-_MANIFEST_MOST = 1 << 20
 _PASS = re.compile(r"(?:pmc|pass)_\d+")
 _SUFFIX = re.compile(
     r"_?(?:kernel_trace|(?:hip|hsa|marker|rccl|hip_runtime|hip_compiler|rocdecode|rocjpeg|ompt)_(?:api_)?trace"
@@ -36,18 +32,6 @@ _EXTENSION = re.compile(r"(?:\.(?:csv|json|db|txt|gz))+", re.IGNORECASE)
 _WHOLE = ("rocprofv3-rocpd", "rocprofv3-json")  # one file for all that a run recorded, the better one first
 # Formats in which one file holds calls and kernels of one process, so that no other file is joined to it.
 _ALONE = frozenset({"pytorch-trace", "rocprof-v1", "rocprofv2-text"})
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What the writer of a window said about it; unknown parts are None or empty."""
-
-    id: str | None = None
-    tool: str | None = None
-    mode: str | None = None
-    bounds: tuple[int, int] | None = None
-    agents: Mapping[str, DeviceId] | None = None
-    node: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +66,7 @@ def _load(paths: Sequence[Path], limits: Thresholds | None) -> Analysis:
     results: list[WindowResult] = []
     first: Window | None = None
     for root, found in _windows(paths).items():
-        manifest = _manifest(root, notes)
+        manifest = manifests.read(root, notes)
         files, read = [], []
         for path in found:
             decoded = read_file(path, names, notes)
@@ -91,7 +75,7 @@ def _load(paths: Sequence[Path], limits: Thresholds | None) -> Analysis:
         _once(read, files, notes)
         first = first or _window(root, manifest, [d for _, d in read])
         assembly = Assembly(
-            files, names, manifest.bounds if manifest else None, (manifest.agents if manifest else None) or {}
+            files, names, manifest.terms if manifest else None, (manifest.agents if manifest else None) or {}
         )
         results += assembly.results(limits)
         sources += [
@@ -238,71 +222,6 @@ def _window(root: Path, manifest: Manifest | None, decoded: Sequence[Decoded]) -
         id=manifest.id or window.id,
         tool=manifest.tool or window.tool,
         mode=manifest.mode or window.mode,
-        bounds=manifest.bounds,
+        bounds=manifest.terms.bounds,
         agents=manifest.agents or {},
     )
-
-
-# --- the manifest ------------------------------------------------------------------------------------
-
-
-def _manifest(root: Path, notes: list[str]) -> Manifest | None:
-    path = root / MANIFEST
-    try:
-        with open(path, "rb") as f:
-            raw = json.loads(f.read(_MANIFEST_MOST))
-    except FileNotFoundError:
-        return None
-    except NotADirectoryError:
-        return None
-    except OSError as e:
-        notes.append(f"{path}: cannot be read: {e.strerror or e}")
-        return None
-    except (ValueError, RecursionError):
-        notes.append(f"{path}: is no JSON; the window is read without it")
-        return None
-    if not isinstance(raw, dict) or raw.get("version") != 1:
-        return None
-    return Manifest(
-        _text(raw, "id", path, notes),
-        _text(raw, "tool", path, notes),
-        _text(raw, "mode", path, notes),
-        _bounds(raw.get("bounds_ns"), path, notes),
-        _named(raw.get("agents"), path, notes),
-        _text(raw, "node", path, notes),
-    )
-
-
-def _text(raw: Mapping[str, Any], key: str, path: Path, notes: list[str]) -> str | None:
-    value = raw.get(key)
-    if value is None or isinstance(value, str):
-        return value or None
-    notes.append(f"{path}: {key} is no text and is ignored")
-    return None
-
-
-def _bounds(value: Any, path: Path, notes: list[str]) -> tuple[int, int] | None:
-    if value is None:
-        return None
-    if (
-        isinstance(value, list)
-        and len(value) == 2
-        and all(type(v) is int for v in value)
-        and 0 <= value[0] < value[1] < 1 << 63
-    ):
-        return value[0], value[1]
-    notes.append(f"{path}: bounds_ns is not [start, end] in nanoseconds and is ignored")
-    return None
-
-
-def _named(value: Any, path: Path, notes: list[str]) -> dict[str, DeviceId]:
-    found: dict[str, DeviceId] = {}
-    for agent, text in value.items() if isinstance(value, dict) else ():
-        device = device_of(text) if isinstance(text, str) else None
-        if device is None:
-            notes.append(
-                f"{path}: agents: {agent!r} is mapped to {text!r}, which is no PCI address dddd:bb:dd.f"
-            )
-        else:
-            found[agent] = device
-    return found

@@ -34,6 +34,8 @@ NO_CALLS, SKEWED, DISJOINT, NO_KERNELS = (
     "disjoint_processes",
     "no_kernel_times",
 )
+UNTRACED, INCOMPLETE = "untraced_process", "incomplete_trace"
+_BUSY_APART = 0.10  # the GPU's own counter and the trace may differ by this much of the window
 
 
 @dataclass
@@ -52,7 +54,11 @@ class Part:
 
 @dataclass
 class GpuTrace:
-    """Everything known of one GPU in one window. ``copies`` is None without a copy trace."""
+    """Everything known of one GPU in one window. ``copies`` is None without a copy trace.
+
+    ``planned`` says that the bounds were, and are not those of the rows. ``holders`` is how many processes
+    were seen on the GPU meanwhile, ``busy`` the share in which its own counter says it worked.
+    """
 
     gpu: str
     device: DeviceId | None
@@ -62,6 +68,9 @@ class GpuTrace:
     copies: list[tuple[int, int, str]] | None = None
     totals: Totals = field(default_factory=Totals)
     stats: tuple[KernelStat, ...] = ()
+    planned: bool = True
+    holders: int | None = None
+    busy: float | None = None
 
 
 @dataclass
@@ -107,6 +116,7 @@ def reduce(trace: GpuTrace, limits: Thresholds | None = None) -> WindowResult:
     paired = len(queue.queue) + queue.skewed
     known = all(part.joined is not None for part in trace.parts)
     distrust = paired > 0 and queue.skewed > limits.skewed_most * paired
+    reason = reason or _doubt(trace, executing, high - low)
     if reason is None:
         reason = NO_CALLS if not known or not queue.timed else SKEWED if distrust else None
     states: dict[str, int | None] = {str(state): None for state in TimelineState}
@@ -141,7 +151,7 @@ def reduce(trace: GpuTrace, limits: Thresholds | None = None) -> WindowResult:
         blank,
         kernels=count,
         span_ns=high - low,
-        span_kind="planned" if trace.bounds else "kernels",
+        span_kind="planned" if trace.bounds and trace.planned else "kernels",
         execution_ns=execution,
         busy_ns=executing,
         timeline_ns=states,
@@ -225,6 +235,15 @@ def _without_times(trace: GpuTrace) -> WindowResult:
     )
 
 
+def _doubt(trace: GpuTrace, executing: int, span: int) -> str | None:
+    """Why others may have used the GPU: idle time cannot be explained by one of several users."""
+    if trace.holders is not None and trace.holders > sum(1 for part in trace.parts if len(part.kernels)):
+        return UNTRACED
+    if trace.busy is not None and trace.planned and trace.bounds and span:
+        return INCOMPLETE if abs(executing / span - trace.busy) > _BUSY_APART else None
+    return None
+
+
 # --- the parts -----------------------------------------------------------------------------------------
 
 
@@ -276,10 +295,11 @@ def _exposed_collectives(trace: GpuTrace, low: int, high: int, executing: int) -
 
 def _queues(trace: GpuTrace, low: int, high: int) -> _Queue:
     queue = _Queue()
+    stop = high if trace.bounds and trace.planned else high + 1
     for part in trace.parts:
         if part.joined is not None and len(part.kernels):
             queue.timed = queue.timed and part.joined.timed
-            _add_pairs(queue, part.kernels, part.joined, low, high, high if trace.bounds else high + 1)
+            _add_pairs(queue, part.kernels, part.joined, low, high, stop)
     return queue
 
 
