@@ -1,4 +1,4 @@
-"""What the writer of a window knew beside its rows: several windows in a file, co-tenants, the busy counter."""
+"""What a window's writer knew beside its rows: several windows in a file, co-tenants, the busy counter."""
 
 from __future__ import annotations
 
