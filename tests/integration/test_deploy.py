@@ -1,0 +1,398 @@
+"""What is shipped under deploy/ is accepted by the tool it is for, and the scripts do what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from daemon import ROOT, free_port, serving
+
+from exporter import config
+from exporter.config.keys import keys
+from exporter.host import Root
+from exporter.owners import jobs
+
+DEPLOY = ROOT / "deploy"
+JOB_FILES = DEPLOY / "slurm" / "amdgpu-job-files"
+PLUGIN = DEPLOY / "node-problem-detector" / "amdgpu-health.sh"
+
+
+def tool(name: str, newer: bool = False) -> str:
+    """A program, or a skip that says what installs it."""
+    place = ROOT / ".cache" / "parts" / "newer" / "usr" / "bin" / name
+    found = str(place) if newer and place.exists() else shutil.which(name)
+    if not found:
+        pytest.skip(f"{name} is not here; make test fetches it where it can")
+    return found
+
+
+def run(*argv: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=60, **more)
+
+
+# systemd
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> Callable[[bool], Path]:
+    """The unit in a folder of its own, its program one that is here; with the drop-in or without."""
+
+    def make(profiling: bool) -> Path:
+        folder = tmp_path / ("profiling" if profiling else "metrics")
+        (folder / "amdgpu-exporter.service.d").mkdir(parents=True)
+        text = (DEPLOY / "systemd" / "amdgpu-exporter.service").read_text()
+        assert "/opt/amdgpu-exporter/bin/amdgpu-exporter serve" in text
+        text = text.replace("/opt/amdgpu-exporter/bin/amdgpu-exporter serve", "/bin/true serve")
+        (folder / "amdgpu-exporter.service").write_text(text)
+        if profiling:
+            shutil.copy(DEPLOY / "systemd" / "profiling.conf", folder / "amdgpu-exporter.service.d")
+        return folder / "amdgpu-exporter.service"
+
+    return make
+
+
+@pytest.mark.parametrize("profiling", [False, True], ids=["metrics", "with the drop-in"])
+def test_systemd_has_nothing_to_say_about_the_unit(profiling: bool, units: Callable[[bool], Path]) -> None:
+    done = run(tool("systemd-analyze"), "verify", "--man=no", units(profiling))
+    # An unknown key is printed and the exit code stays 0.
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_check_of_the_unit_would_find_a_misspelt_key(units: Callable[[bool], Path]) -> None:
+    unit = units(False)
+    unit.write_text(unit.read_text().replace("ProtectHome=", "ProtctHome="))
+    done = run(tool("systemd-analyze"), "verify", "--man=no", unit)
+    assert "ProtctHome" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("profiling", "most"), [(False, 20), (True, 30)], ids=["metrics", "with the drop-in"]
+)
+def test_the_unit_exposes_little(profiling: bool, most: int, units: Callable[[bool], Path]) -> None:
+    argv = ("security", "--offline=true", f"--threshold={most}", "--no-pager", units(profiling))
+    done = run(tool("systemd-analyze"), *argv)
+    last = done.stdout.strip().splitlines()[-1]
+    assert done.returncode == 0, last
+    assert re.search(r"Overall exposure level for amdgpu-exporter.service: \d", last)
+
+
+def test_only_the_drop_in_opens_devices_and_keeps_capabilities(units: Callable[[bool], Path]) -> None:
+    shut = []
+    for profiling in (False, True):
+        argv = ("security", "--offline=true", "--no-pager", "--json=short", units(profiling))
+        table = {
+            row["json_field"]: row["set"] for row in json.loads(run(tool("systemd-analyze"), *argv).stdout)
+        }
+        bounds = "CapabilityBoundingSet_CAP_"
+        shut.append(
+            [table[f] for f in ("PrivateDevices", f"{bounds}DAC_FOWNER_IPC_OWNER", f"{bounds}SYS_PTRACE")]
+        )
+    assert shut == [[True, True, True], [False, False, True]]
+
+
+def test_users_and_folders_are_made_as_the_unit_expects(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may make users below another root")
+    (tmp_path / "etc").mkdir()
+    done = run(
+        tool("systemd-sysusers"), f"--root={tmp_path}", DEPLOY / "systemd" / "amdgpu-exporter.sysusers"
+    )
+    assert done.returncode == 0, done.stderr
+    user = next(u for u in (tmp_path / "etc" / "passwd").read_text().splitlines() if "amdgpu" in u).split(":")
+    tmpfiles = DEPLOY / "systemd" / "amdgpu-exporter.tmpfiles"
+    done = run(tool("systemd-tmpfiles"), f"--root={tmp_path}", "--create", tmpfiles)
+    assert done.returncode == 0, done.stderr
+    spool = (tmp_path / "var" / "lib" / "amdgpu-exporter" / "spool").stat()
+    assert (spool.st_mode & 0o7777, spool.st_uid) == (0o1733, int(user[2]))
+    assert (tmp_path / "run" / "amdgpu-exporter" / "jobs").stat().st_uid == 0
+
+
+def test_the_unit_and_its_configuration_mean_the_same_places() -> None:
+    loaded = config.load(DEPLOY / "systemd" / "config.yaml", {}, {})
+    assert loaded.warnings == ()
+    assert loaded.config.address == ("", 9408)
+    assert (loaded.config.windows.preset, loaded.config.backend) == ("off", "sysfs")
+    tmpfiles = (DEPLOY / "systemd" / "amdgpu-exporter.tmpfiles").read_text()
+    assert f"d {loaded.config.owners.job_files} " in tmpfiles
+    assert str(loaded.config.owners.job_files) in JOB_FILES.read_text()
+    text = (DEPLOY / "systemd" / "profiling.conf").read_text()
+    variables = dict(re.findall(r"^Environment=(AMDGPU_EXPORTER_\w+)=(\S+)$", text, re.MULTILINE))
+    known = {key.env for key in keys().values()}
+    assert set(variables) <= known
+    assert config.load(None, variables, {}).config.windows.preset == "spool"
+
+
+# Slurm
+
+
+def job_files(folder: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+    return run("bash", JOB_FILES, *args, env={**kept, "AMDGPU_EXPORTER_JOB_FILES": str(folder), **env})
+
+
+def written(folder: Path) -> dict[str, list[str]]:
+    """What the exporter reads."""
+    found, problems = jobs.read(Root(str(folder)))
+    assert problems == {}
+    return found
+
+
+def test_a_prolog_writes_a_file_per_gpu_and_the_epilog_takes_the_job_out(tmp_path: Path) -> None:
+    folder = tmp_path / "jobs"
+    slurm = {"SLURM_SCRIPT_CONTEXT": "prolog_slurmd", "SLURM_JOB_ID": "912", "SLURM_JOB_GPUS": "0,2-4"}
+    done = job_files(folder, **slurm)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert written(folder) == {gpu: ["912"] for gpu in "0234"}
+    assert (folder / "0").read_text() == "912\n"
+    done = job_files(folder, **{**slurm, "SLURM_SCRIPT_CONTEXT": "epilog_slurmd", "SLURM_JOB_GPUS": ""})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert written(folder) == {}
+
+
+def test_jobs_that_share_a_gpu_all_stand_in_its_file_and_none_takes_another_out(tmp_path: Path) -> None:
+    several = [
+        subprocess.Popen(
+            ["bash", JOB_FILES, "prolog", f"{900 + n}_1", "1,1.3,0000:C6:00.0"],
+            env={**os.environ, "AMDGPU_EXPORTER_JOB_FILES": str(tmp_path)},
+        )
+        for n in range(8)
+    ]
+    assert [p.wait(30) for p in several] == [0] * 8
+    everyone = [f"{900 + n}_1" for n in range(8)]
+    found = written(tmp_path)
+    assert set(found) == {"1", "1.3", "0000:C6:00.0"}
+    assert all(sorted(ids) == everyone for ids in found.values())
+    job_files(tmp_path, "prolog", "903_1", "1")  # twice is once
+    job_files(tmp_path, "epilog", "900_1")
+    assert sorted(written(tmp_path)["1"]) == everyone[1:]
+
+
+@pytest.mark.parametrize(
+    ("job", "gpus", "said"),
+    [
+        ("912\n913", "0", "no job id that can be written"),
+        ('912"}', "0", "no job id that can be written"),
+        ("../../etc/passwd", "0", "no job id that can be written"),
+        ("", "0", "no job id that can be written"),
+        ("x" * 65, "0", "no job id that can be written"),
+        ("912", "../0", "is no GPU number"),
+        ("912", "0;touch x", "is no GPU number"),
+        ("912", "$(touch x)", "is no GPU number"),
+        ("912", "0-99999999", "is no GPU number"),
+        ("912", "0-9999", "is no GPU number"),
+        ("912", "*", "is no GPU number"),
+    ],
+)
+def test_what_comes_in_can_neither_name_a_file_nor_fail_the_job(
+    job: str, gpus: str, said: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "jobs"
+    done = job_files(folder, "prolog", job, gpus, SLURM_JOB_ID="", SLURM_JOB_GPUS="")
+    assert done.returncode == 0
+    [line] = done.stderr.splitlines()
+    assert said in line
+    assert [p for p in tmp_path.rglob("*") if p not in (folder, folder / ".lock")] == []
+
+
+def test_a_folder_that_cannot_be_written_does_not_fail_the_job(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = job_files(tmp_path / "file" / "jobs", "prolog", "912", "0")
+    assert (done.returncode, "cannot make" in done.stderr) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [*sorted((ROOT / "tests").glob("install-*")), JOB_FILES, PLUGIN, DEPLOY / "image" / "build-helper"],
+    ids=lambda p: p.name,
+)
+def test_scripts_are_clean(script: Path) -> None:
+    assert run("bash", "-n", script).returncode == 0
+    done = run(tool("shellcheck"), script)
+    assert done.returncode == 0, done.stdout
+
+
+# node-problem-detector
+
+
+@pytest.mark.parametrize("where", ["", "host"])
+def test_the_plugin_is_described_as_node_problem_detector_reads_it(where: str) -> None:
+    described = json.loads((DEPLOY / "node-problem-detector" / where / "amdgpu-health.json").read_text())
+    assert described["plugin"] == "custom"
+    conditions = {c["type"] for c in described["conditions"]}
+    for rule in described["rules"]:
+        assert rule["type"] in ("permanent", "temporary")
+        assert rule.get("condition") in (conditions if rule["type"] == "permanent" else {None})
+        assert Path(rule["path"]).name == PLUGIN.name
+        assert rule["args"][0] in ("unhealthy", "degraded")
+
+
+HEALTHY = {"gpu": "0", "pci": "0000:05:00.0", "status": "healthy", "reasons": []}
+DEGRADED = {
+    "gpu": "1",
+    "pci": "0000:26:00.0",
+    "status": "degraded",
+    "reasons": [{"id": "pcie_link", "status": "degraded", "text": "x8 of x16"}],
+}
+UNHEALTHY = {
+    "gpu": "2",
+    "pci": "0000:46:00.0",
+    "status": "unhealthy",
+    "reasons": [{"id": "gone", "status": "unhealthy", "text": "gone"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "gpus", "unhealthy", "degraded"),
+    [
+        ("healthy", [HEALTHY], (0, "all AMD GPUs are healthy"), (0, "all AMD GPUs are healthy")),
+        (
+            "degraded",
+            [HEALTHY, DEGRADED],
+            (0, "no AMD GPU is unhealthy"),
+            (1, "GPU 0000:26:00.0 is degraded: pcie_link"),
+        ),
+        (
+            "unhealthy",
+            [DEGRADED, UNHEALTHY],
+            (1, "GPU 0000:46:00.0 is unhealthy: gone"),
+            (1, "GPU 0000:26:00.0 is degraded: pcie_link"),
+        ),
+        ("unhealthy", [HEALTHY], (1, "AMD GPUs of this node are unhealthy"), (0, "no AMD GPU is degraded")),
+        ("unknown", [], (2, "not known: unknown"), (2, "not known: unknown")),
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 1])
+def test_the_plugin_says_what_the_rules_of_health_say(
+    status: str,
+    gpus: list[dict[str, Any]],
+    unhealthy: tuple[int, str],
+    degraded: tuple[int, str],
+    indent: int | None,
+    tmp_path: Path,
+) -> None:
+    answer = {"version": 1, "status": status, "expected": 8, "missing": 0, "sources": {}, "gpus": gpus}
+    (tmp_path / "answer").write_text(json.dumps(answer, indent=indent))
+    fake = tmp_path / "amdgpu-exporter"
+    fake.write_text(f"#!/bin/sh\n[ \"$*\" = 'health --json' ] && cat {tmp_path}/answer\n")
+    fake.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for asked, want in (("unhealthy", unhealthy), ("degraded", degraded)):
+        done = run("bash", PLUGIN, asked, env=env)
+        assert (done.returncode, done.stdout.strip()) == want
+        assert len(done.stdout) <= 80  # what node-problem-detector keeps
+
+
+def test_the_plugin_asks_a_daemon_and_does_not_know_where_none_answers(tmp_path: Path) -> None:
+    with serving(tmp_path, "--backend", "replay") as daemon:
+        said = json.loads(daemon.get("/api/v1/health")[1])["status"]
+        for asked in ("unhealthy", "degraded"):
+            done = run("bash", PLUGIN, asked, f"{daemon.url}/api/v1/health")
+            assert done.returncode == (1 if said == asked else 0), (said, done.stdout)
+    done = run("bash", PLUGIN, "unhealthy", f"http://127.0.0.1:{free_port()}/api/v1/health")
+    assert (done.returncode, done.stdout.strip()) == (2, "not known: the exporter does not answer")
+
+
+# Prometheus and those that read its form
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Callable[[Path], Path]:
+    """A copy of a configuration with the rules and the list of nodes where it expects them."""
+
+    def place(path: Path) -> Path:
+        shutil.copytree(ROOT / "alerts" / "rules", tmp_path / "rules", dirs_exist_ok=True)
+        (tmp_path / "nodes").mkdir(exist_ok=True)
+        shutil.copy(DEPLOY / "prometheus" / "nodes.yml", tmp_path / "nodes" / "gpu.yml")
+        return Path(shutil.copy(path, tmp_path / path.name))
+
+    return place
+
+
+SCRAPED = ("prometheus.yml", "sharded-0.yml", "sharded-1.yml", "agent.yml")
+
+
+@pytest.mark.parametrize("newer", [False, True], ids=["installed", "newer"])
+@pytest.mark.parametrize("name", [*(f"prometheus/{n}" for n in SCRAPED), "compose/prometheus.yml"])
+def test_promtool_accepts_every_configuration(name: str, newer: bool, beside: Callable[[Path], Path]) -> None:
+    path = beside(DEPLOY / name)
+    agent = ["--agent"] if path.name == "agent.yml" else []
+    done = run(tool("promtool", newer), "check", "config", *agent, path)
+    assert done.returncode == 0, done.stderr
+    if not agent:
+        assert "SUCCESS: 2 rule files found" in done.stdout
+
+
+def test_every_node_is_in_exactly_one_shard(beside: Callable[[Path], Path]) -> None:
+    seen: list[str] = []
+    parts = []
+    for name in ("sharded-0.yml", "sharded-1.yml"):
+        argv = ("check", "service-discovery", "--timeout=1s", beside(DEPLOY / "prometheus" / name))
+        found = json.loads(run(tool("promtool"), *argv, "amdgpu-exporter").stdout)
+        kept = [t["discoveredLabels"]["__address__"] for t in found if t.get("labels")]
+        parts.append(kept)
+        seen += kept
+    [group] = yaml.safe_load((DEPLOY / "prometheus" / "nodes.yml").read_text())
+    assert sorted(seen) == sorted(group["targets"])
+    assert all(parts)
+
+
+def test_what_the_collector_scrapes_is_a_configuration_of_prometheus(tmp_path: Path) -> None:
+    whole = yaml.safe_load((DEPLOY / "opentelemetry" / "collector.yaml").read_text())
+    (tmp_path / "scrape.yml").write_text(yaml.safe_dump(whole["receivers"]["prometheus"]["config"]))
+    done = run(tool("promtool"), "check", "config", tmp_path / "scrape.yml")
+    assert done.returncode == 0, done.stderr
+    for pipeline in whole["service"]["pipelines"].values():
+        for kind in ("receivers", "processors", "exporters"):
+            assert set(pipeline[kind]) <= set(whole[kind])
+
+
+def test_vmagent_accepts_its_configuration(beside: Callable[[Path], Path], tmp_path: Path) -> None:
+    path = beside(DEPLOY / "victoriametrics" / "vmagent.yml")
+    argv = ("-dryRun", f"-promscrape.config={path}", "-promscrape.config.strictParse=true")
+    store = f"-remoteWrite.tmpDataPath={tmp_path / 'vm'}"
+    done = run(
+        tool("vmagent", newer=True), *argv, store, "-remoteWrite.url=http://127.0.0.1:1/x", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+# Compose
+
+
+def mounts(service: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(m.split(":")[0], m.split(":")[1]) for m in service.get("volumes", ())]
+
+
+def test_what_compose_mounts_exists_and_is_what_the_programs_look_for() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
+    services: dict[str, dict[str, Any]] = compose["services"]
+    for name, service in services.items():
+        for source, _ in mounts(service):
+            if source.startswith("."):
+                assert (DEPLOY / "compose" / source).exists(), (name, source)
+            else:
+                assert source in compose["volumes"]
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"]), name
+    targets = _targets(yaml.safe_load((DEPLOY / "compose" / "prometheus.yml").read_text()))
+    assert {t.partition(":")[0] for t in targets} <= set(services)
+    [provider] = yaml.safe_load(
+        (DEPLOY / "compose" / "grafana" / "provisioning" / "dashboards" / "amdgpu.yml").read_text()
+    )["providers"]
+    assert ("../../dashboards", provider["options"]["path"]) in mounts(services["grafana"])
+    variables = {v for v in services["exporter"]["environment"] if v.startswith("AMDGPU_EXPORTER_")}
+    assert variables <= {key.env for key in keys().values()}
+    amtool = run(tool("amtool"), "check-config", ROOT / "alerts" / "alertmanager.yml")
+    assert amtool.returncode == 0, amtool.stderr
+
+
+def _targets(prometheus: dict[str, Any]) -> Sequence[str]:
+    listed = [*prometheus["scrape_configs"], *prometheus["alerting"]["alertmanagers"]]
+    return [t for entry in listed for group in entry["static_configs"] for t in group["targets"]]
