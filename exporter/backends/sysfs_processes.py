@@ -90,7 +90,7 @@ class KfdProcesses:
         self._wanted = wanted
         self._due = self._slow_due = float("-inf")
         self._ids: frozenset[int] = frozenset()
-        self._groups: dict[int, Raw] = {}
+        self._groups: dict[int, Raw] | None = {}
         self._known: dict[tuple[str, int], Process] = {}
         self._watching = False
         self._totals = Totals()
@@ -111,6 +111,7 @@ class KfdProcesses:
         try:
             numbers = [n for n in self._root.names(folder) if n.isdecimal()]
         except FileNotFoundError:
+            self._groups = None
             return None
         except OSError as e:
             self._groups = dict.fromkeys(ids, reason_of(e))

@@ -115,7 +115,15 @@ def decode(blob: bytes) -> Decoded:
     if layout.partitions:
         name, start = layout.partitions
         nested = partition_table(name)
-        out["xcp_stats"] = [_slot(name, blob, start + i * nested.size) for i in range(PARTITIONS)]
+        size, ones = nested.size, _ones(nested.size)
+        # Unpartitioned, seven of the eight slots are all ones: 644 values not worth unpacking on every poll.
+        size, ones = nested.size, _ones(nested.size)
+        # Unpartitioned, seven of the eight slots are all ones: 644 values not worth unpacking on every poll.
+        slots = [
+            {} if blob[at : at + size] == ones else _fields(nested, blob, at)
+            for at in range(start, start + PARTITIONS * size, size)
+        ]
+        out["xcp_stats"] = slots  # type: ignore[assignment]  # every field of a slot is an array
     return out
 
 
@@ -148,14 +156,6 @@ def _header(blob: bytes) -> tuple[int, tuple[int, int]]:
     if len(blob) < _HEADER:
         raise FormatError(f"gpu_metrics: {len(blob)} bytes are no table")
     return blob[0] | blob[1] << 8, (blob[2], blob[3])
-
-
-def _slot(version: str, blob: bytes, start: int) -> dict[str, list[int | None]]:
-    layout = partition_table(version)
-    # Unpartitioned, seven of the eight slots are all ones: 644 values not worth unpacking on every poll.
-    if blob[start : start + layout.size] == _ones(layout.size):
-        return {}
-    return _fields(layout, blob, start)  # type: ignore[return-value]  # every field of a slot is an array
 
 
 @cache

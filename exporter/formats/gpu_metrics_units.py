@@ -176,8 +176,7 @@ def mean_of(values: Iterable[int | None] | int | None) -> float | None:
 def _host_limits(d: Mapping[str, Any]) -> dict[str, float]:
     out: dict[str, float] = {}
     for reason, names in _HOST_LIMITS.items():
-        values = [v for name in names for v in _of_xccs(d, name)]
-        if used := [v for v in values if v is not None]:
+        if used := [v for name in names for v in _of_xccs(d, name) if v is not None]:
             out[reason] = sum(used) / len(used)
     return out
 
@@ -185,7 +184,8 @@ def _host_limits(d: Mapping[str, Any]) -> dict[str, float]:
 def _of_xccs(d: Mapping[str, Any], name: str) -> list[int | None]:
     """One value for each XCC of the socket, those of partition 0 first."""
     if slots := d.get("xcp_stats"):
-        return [v for slot in slots if slot for v in slot.get(name, ())]
+        used = [values for slot in slots if slot and (values := slot.get(name))]
+        return used[0] if len(used) == 1 else [v for values in used for v in values]
     values = d.get(name)
     return values if isinstance(values, list) else [] if values is None else [values]
 

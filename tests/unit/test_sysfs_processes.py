@@ -381,6 +381,15 @@ def test_the_backend_falls_back_to_descriptors_without_the_compute_driver(node: 
     assert of(rows, "0000:25:00.0") == {"processes": 0}
 
 
+def test_without_the_compute_driver_the_descriptors_speak_at_every_poll(node: tuple[Path, Path]) -> None:
+    root, proc = node
+    (root / "class/kfd/kfd/proc").rmdir()
+    Desk(proc).has(11, {3: ("/dev/dri/renderD128", client(GPU, 5, "2048 KiB"))})
+    machine = trees.Machine(root, proc)
+    for _ in range(5):
+        assert of(machine.poll()) == {"processes": 1, "process_memory_bytes process,,,,,1000": 2 << 20}
+
+
 # --- busy time -----------------------------------------------------------------------------------------
 
 
