@@ -236,7 +236,7 @@ def shown(pages: Iterable[Path]) -> set[str]:
 def captured() -> list[Path]:
     """The pages of real machines' output; the others are of made trees, made tables, a pretend library."""
     trees = [p for p in GOLDEN.glob("*.prom") if not p.stem.startswith(("made-", "case-"))]
-    texts = [*GOLDEN.glob("tools/cli-*.prom"), *GOLDEN.glob("processes/fdinfo-*.prom")]
+    texts = [*GOLDEN.glob("tools/cli-*.prom"), *GOLDEN.glob("processes/*.prom")]
     return [*trees, *texts, GOLDEN / "tables" / "table-rx6700s.prom"]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from exporter.backends.sysfs_cards import DRM, KFD
 from exporter.backends.sysfs_clients import DrmClients
+from exporter.backends.sysfs_firmware import Firmware
 from exporter.backends.sysfs_gpu import GROUPS, GpuReader, Wanted
 from exporter.backends.sysfs_links import Links
 from exporter.backends.sysfs_parts import part_groups
@@ -57,12 +58,13 @@ class SysfsBackend:
         self._slow_s, self._ras_s = slow_s, ras_s
         self._wanted = wanted
         self._wants = frozenset(
-            filter(wanted, ("busy", "busy_seconds", "dies", "links", "processes", "gpu_metrics"))
+            filter(wanted, ("busy", "busy_seconds", "dies", "links", "processes", "gpu_metrics", "firmware"))
         )
         self._sockets: dict[str, Socket] = {}
         self._readers: dict[str, GpuReader] = {}
         self._busy_times: dict[DeviceId, BusyTime] = {}
         self._links = Links(sysfs)
+        self._firmware = Firmware(sysfs, debugfs)
         self._processes = KfdProcesses(
             sysfs, procfs, debugfs, slow_s=slow_s, wanted=lambda leaf: wanted("processes", leaf), logs=logs
         )
@@ -83,6 +85,7 @@ class SysfsBackend:
         self._update(now)
         sockets = self._sockets.values()
         links = self._links.read(self._seen, sockets) if "links" in self._wants else {}
+        firmware = self._firmware.read(self._seen, sockets) if "firmware" in self._wants else {}
         processes = self._users(now) if "processes" in self._wants else {}
         out: list[tuple[Device, RawGroups]] = []
         for socket in sockets:
@@ -92,6 +95,7 @@ class SysfsBackend:
                 if "busy_seconds" in self._wants:
                     own["busy_seconds"] = self._busy_seconds(now, part.device, own, decoded)
                 own["links"] = links.get(socket.pci)
+                own["firmware"] = firmware.get(socket.pci)
                 own["processes"] = processes.get(part.device.id)
                 out.append((part.device, own))
         return out

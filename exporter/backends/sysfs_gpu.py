@@ -1,7 +1,7 @@
 """Reads the files of one GPU into raw groups, as cheaply as a poll needs.
 
 Never touches a file whose reading costs or changes something: ``pcie_bw`` (blocks a second), ``xgmi_error``
-(clears on read), ``pp_od_clk_voltage``, ``pp_features``, ``pp_table``, firmware files.
+(clears on read), ``pp_od_clk_voltage``, ``pp_features``, ``pp_table``.
 """
 
 from __future__ import annotations

@@ -211,4 +211,16 @@ METRICS: tuple[Metric, ...] = (
         check="cat /sys/class/drm/card*/device/numa_node",
         seen_on="any GPU of a host with two or more NUMA nodes",
     ),
+    Metric(
+        "firmware",
+        Kind.INFO,
+        Unit.NONE,
+        "Version of each firmware the driver has loaded (block smc is power management, mec the queues); "
+        "constant 1. GPUs of one fleet that differ here may differ in speed and in faults.",
+        Scope.SOCKET,
+        (0, 1),
+        labels=("block", "version"),
+        fields=(_sysfs("firmware", "version.*.*", 1.0, ("block", "version")),),
+        check="grep . /sys/class/drm/card*/device/fw_version/*",
+    ),
 )

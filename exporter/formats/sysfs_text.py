@@ -112,6 +112,28 @@ def retired_pages(data: bytes) -> dict[str, int] | Reason:
     return {name: states.count(letter) for letter, name in _PAGE_STATES.items()}
 
 
+_FIRMWARE = re.compile(rb"0x([0-9a-fA-F]{1,8})\Z")
+_LISTED = re.compile(
+    rb"^([A-Za-z0-9 ]{1,32}) feature version: \d+, firmware version: 0x([0-9a-fA-F]{1,8})\r?$", re.MULTILINE
+)
+
+
+def firmware_version(data: bytes) -> str | Reason | None:
+    """``0x00561a00``; None for zero, which is what the kernel writes for firmware that is not loaded."""
+    word = data.strip(_PADDING)
+    found = _FIRMWARE.match(word)
+    if found is None:
+        return Reason.MALFORMED if word else None
+    number = int(found[1], 16)
+    return f"0x{number:08x}" if number else None
+
+
+def firmware_listing(data: bytes) -> dict[str, str]:
+    """Version by block in debugfs' ``amdgpu_firmware_info``; blocks that are not loaded are left out."""
+    blocks = ((name.decode().lower().replace(" ", "_"), int(v, 16)) for name, v in _LISTED.findall(data))
+    return {name: f"0x{number:08x}" for name, number in blocks if number}
+
+
 def properties(data: bytes) -> dict[str, int]:
     """A KFD ``properties`` file: ``name number`` a line; lines of any other shape are left out."""
     out: dict[str, int] = {}

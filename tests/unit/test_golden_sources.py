@@ -6,6 +6,7 @@ Each goes the whole way: a backend reads it as it would read the machine, and th
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from exporter.backends import replay
 from exporter.backends.amdsmi_socket import Cadence
 from exporter.backends.smi_cli import SmiCliBackend
 from exporter.backends.sysfs import SysfsBackend
+from exporter.host import Root
 from exporter.model import Device, Outcome, Owner, RawGroups, Reason, Series, SourceError, WindowOutcome
 from exporter.vitals import SourceFacts
 from exporter.windows import wire
@@ -309,6 +311,24 @@ def test_a_partitioned_card_as_the_platform_shows_it_has_its_reviewed_page(
     golden(GOLDEN / "partitions" / "instinct-partition-xcp-skeleton.prom", text)
 
 
+def test_a_listing_of_firmware_is_on_the_page_as_stated(
+    samples: Path, tmp_path: Path, golden: Golden
+) -> None:
+    """Kernels that have no ``fw_version`` list the same in debugfs, to root."""
+    root, debugfs = tmp_path / "sys", tmp_path / "debug"
+    bare_card(root, b"")
+    listing = (samples / "hardware/debugfs/amdgpu_firmware_info").read_bytes()
+    trees.put(debugfs / "dri/0/amdgpu_firmware_info", listing)
+    text = pagemade.of_tree(root, debugfs=Root(str(debugfs)))
+    lines = dict(re.findall(r"^(.+) feature version: .+ version: (0x[0-9a-f]+)$", listing.decode(), re.M))
+    stated = {name.lower().replace(" ", "_"): v for name, v in lines.items() if int(v, 16)}
+    assert (stated["smc"], stated["mec2"], "mc" in stated) == ("0x001c2800", "0x00000160", False)
+    found = {dict(k[1])["block"]: dict(k[1])["version"] for k in pagemade.sound(text) if "firmware" in k[0]}
+    assert found == stated
+    golden(GOLDEN / "processes" / "debugfs-firmware.prom", text)
+    assert "firmware" not in pagemade.of_tree(root)
+
+
 # --- the library ---------------------------------------------------------------------------------------
 
 LIBRARY: dict[str, dict[str, Any]] = {
@@ -400,6 +420,7 @@ SHOWN_BY = {
     "cli-amd-smi": "tools",
     "cli-rocm-smi-json": "tools",
     "cli-rocm-smi-text": "test_output_that_is_text_is_refused_by_the_backend_and_gives_no_device",
+    "debugfs": "test_a_listing_of_firmware_is_on_the_page_as_stated",
     "fdinfo": "processes",
     "gpu-metrics-blobs": "tables",
     "gpu-metrics-synthetic": "tables",
@@ -411,7 +432,7 @@ SHOWN_BY = {
 def test_every_folder_of_captures_is_shown(samples: Path) -> None:
     there = {p.name for p in (samples / "hardware").iterdir() if p.is_dir()}
     trees_shown = {p.stem for p in GOLDEN.glob("*.prom")}
-    assert there - trees_shown - {"debugfs"} == set(SHOWN_BY)
+    assert there - trees_shown == set(SHOWN_BY)
     for folder, by in SHOWN_BY.items():
         if by.startswith("test_"):
             source = "".join(p.read_text() for p in Path(__file__).parent.glob("test_*.py"))
@@ -426,6 +447,7 @@ def test_no_page_is_left_of_a_source_that_is_gone() -> None:
         {f"tools/{n}" for n in CAPTURED} | {f"tables/{n}" for n in TABLES} | {f"library/{n}" for n in LIBRARY}
     )
     made |= {"tables/case-23-gpu_metrics-sentinels", "processes/fdinfo-three-kernels"}
+    made |= {"processes/debugfs-firmware"}
     made |= {"partitions/instinct-partition-xcp-skeleton", "demo/demo-after-its-windows"}
     # Suffixes of versions look like extensions.
     assert {n.rpartition("/")[2] for n in there} == {n.rpartition("/")[2] for n in made}

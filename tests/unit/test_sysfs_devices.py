@@ -478,3 +478,27 @@ def test_sensors_of_another_driver_on_the_device_are_not_taken_for_the_gpus(tmp_
     heat = {labels: v for (metric, _, labels), v in rows.items() if metric == "amdgpu_temperature_celsius"}
     assert heat["junction"] == 66
     assert 99 not in heat.values()
+
+
+def test_firmware_is_read_once_and_not_of_a_sleeping_gpu(tmp_path: Path) -> None:
+    (device,) = trees.mi300x(tmp_path)
+    trees.put(device / "power/runtime_status", "suspended")
+    machine = trees.Machine(tmp_path)
+    machine.poll()
+    assert not [r for r in machine.root.reads if "fw_version" in r]
+    trees.put(device / "power/runtime_status", "active")
+    for _ in range(4):
+        rows = machine.poll()
+    versions = {labels for metric, _, labels in rows if metric == "amdgpu_firmware_info"}
+    assert versions == {"smc,0x00556a00", "mec,0x000000a8"}
+    assert sum("smc_fw_version" in r for r in machine.root.reads) == 1
+
+
+@pytest.mark.parametrize("content", [b"N/A\n", b"\xff\n", b"0x1 0x2\n"])
+def test_a_firmware_file_of_another_shape_costs_its_block_only(tmp_path: Path, content: bytes) -> None:
+    (device,) = trees.mi300x(tmp_path)
+    trees.put(device / "fw_version/smc_fw_version", content)
+    machine = trees.Machine(tmp_path)
+    rows = machine.poll()
+    assert {labels for metric, _, labels in rows if metric == "amdgpu_firmware_info"} == {"mec,0x000000a8"}
+    assert ("amdgpu_firmware_info", "0000:05:00.0", "malformed") in machine.missing()

@@ -74,6 +74,12 @@ TEXTS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
     "errors": (sysfs_text.ras_counts, b"ue: 3\nce: 21\nde: 1\n"),
     "pages": (sysfs_text.retired_pages, b"0x00000001 : 0x00001000 : R\n0x2 : 0x1 : P\n0x3 : 0x1 : F\n"),
     "properties": (sysfs_text.properties, PROPERTIES),
+    "firmware": (sysfs_text.firmware_version, b"0x00561a00\n"),
+    "firmware listing": (
+        sysfs_text.firmware_listing,
+        b"VCE feature version: 0, firmware version: 0x352d0400\nSMC feature version: 0, firmware version: "
+        b"0x001c2800\nMC feature version: 0, firmware version: 0x00000000\n",
+    ),
     "uevent": (sysfs_text.uevent, b"DRIVER=amdgpu\nPCI_ID=1002:74A1\nPCI_SLOT_NAME=0000:05:00.0\n"),
     "fdinfo": (lambda data: _client(proc_text.drm_client(data)), FDINFO),
     "stat": (lambda data: proc_text.life(data).start, STAT),

@@ -89,6 +89,23 @@ def test_retired_pages_by_state_and_none_is_zero() -> None:
     assert text.retired_pages(b"0x1 : 0x1000 : R\n0x2 :") is Reason.MALFORMED
 
 
+@pytest.mark.parametrize(
+    ("data", "version"),
+    [
+        (b"0x00561a00\n", "0x00561a00"),
+        (b"0xA8\n", "0x000000a8"),
+        (b"0x00000000\n", None),
+        (b"", None),
+        (b"\0\0", None),
+        (b"N/A\n", Reason.MALFORMED),
+        (b"561a00\n", Reason.MALFORMED),
+        (b"0x123456789\n", Reason.MALFORMED),
+    ],
+)
+def test_a_firmware_version(data: bytes, version: str | Reason | None) -> None:
+    assert text.firmware_version(data) == version
+
+
 def test_properties_skip_lines_of_another_shape() -> None:
     assert text.properties(b"simd_count 1216\nname x\n\nunique_id 18446744073709551615\n") == {
         "simd_count": 1216,

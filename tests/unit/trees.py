@@ -69,6 +69,9 @@ DEVICE_FILES = {
     "pcie_replay_count": "3",
     "numa_node": "0",
     "vbios_version": "113-M3000100-102",
+    "fw_version/smc_fw_version": "0x00556a00",
+    "fw_version/mec_fw_version": "0x000000a8",
+    "fw_version/uvd_fw_version": "0x00000000",
     "current_compute_partition": "SPX",
     "current_memory_partition": "NPS1",
     "ras/umc_err_count": "ue: 0\nce: 2\nde: 1",
@@ -82,8 +85,6 @@ FORBIDDEN_FILES = (
     "pp_features",
     "pp_table",
     "xgmi_error",
-    "fw_version",
-    "fw_version/smc_fw_version",
 )
 METRICS = {
     "temperature_hotspot": [67],
@@ -181,7 +182,7 @@ def mi300x(
         put(device / "uevent", f"DRIVER=amdgpu\nPCI_ID=1002:74A1\nPCI_SLOT_NAME={device.name}")
         put(device / "unique_id", f"{0x1D5F1D3BF5B1E400 + s:016x}")
         put(device / "serial_number", f"69210300{s:04d}")
-        for name in FORBIDDEN_FILES[:-1] if forbidden else ():
+        for name in FORBIDDEN_FILES if forbidden else ():
             put(device / name, "must never be read")
         for name, text in HWMON_FILES.items():
             put(device / f"hwmon/hwmon{s + 2}" / name, text)
