@@ -320,7 +320,9 @@ def test_a_listing_of_firmware_is_on_the_page_as_stated(
     listing = (samples / "hardware/debugfs/amdgpu_firmware_info").read_bytes()
     trees.put(debugfs / "dri/0/amdgpu_firmware_info", listing)
     text = pagemade.of_tree(root, debugfs=Root(str(debugfs)))
-    lines = dict(re.findall(r"^(.+) feature version: .+ version: (0x[0-9a-f]+)$", listing.decode(), re.M))
+    lines = dict(
+        re.findall(r"^(.+) feature version: .+ version: (0x[0-9a-f]+)$", listing.decode(), re.MULTILINE)
+    )
     stated = {name.lower().replace(" ", "_"): v for name, v in lines.items() if int(v, 16)}
     assert (stated["smc"], stated["mec2"], "mc" in stated) == ("0x001c2800", "0x00000160", False)
     found = {dict(k[1])["block"]: dict(k[1])["version"] for k in pagemade.sound(text) if "firmware" in k[0]}

@@ -65,6 +65,11 @@ MQDS = (
     b"  SDMA queue on device 2711\n"
 )
 
+LISTING = (
+    b"VCE feature version: 0, firmware version: 0x352d0400\nSMC feature version: 0, firmware version: "
+    b"0x001c2800\nMC feature version: 0, firmware version: 0x00000000\n"
+)
+
 TEXTS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
     "integer": (sysfs_text.integer, b"206141652992\n"),
     "hexadecimal": (sysfs_text.hexadecimal, b"1112\n"),
@@ -77,8 +82,7 @@ TEXTS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
     "firmware": (sysfs_text.firmware_version, b"0x00561a00\n"),
     "firmware listing": (
         sysfs_text.firmware_listing,
-        b"VCE feature version: 0, firmware version: 0x352d0400\nSMC feature version: 0, firmware version: "
-        b"0x001c2800\nMC feature version: 0, firmware version: 0x00000000\n",
+        LISTING,
     ),
     "uevent": (sysfs_text.uevent, b"DRIVER=amdgpu\nPCI_ID=1002:74A1\nPCI_SLOT_NAME=0000:05:00.0\n"),
     "fdinfo": (lambda data: _client(proc_text.drm_client(data)), FDINFO),
