@@ -16,6 +16,7 @@ from exporter.backends.sysfs_gpu import GROUPS, GpuReader, Wanted
 from exporter.backends.sysfs_links import Links
 from exporter.backends.sysfs_parts import part_groups
 from exporter.backends.sysfs_processes import KfdProcesses
+from exporter.backends.sysfs_resets import Resets
 from exporter.backends.sysfs_running import BusyTime
 from exporter.backends.sysfs_topology import Socket, discover
 from exporter.formats.gpu_metrics import Decoded
@@ -58,13 +59,17 @@ class SysfsBackend:
         self._slow_s, self._ras_s = slow_s, ras_s
         self._wanted = wanted
         self._wants = frozenset(
-            filter(wanted, ("busy", "busy_seconds", "dies", "links", "processes", "gpu_metrics", "firmware"))
+            filter(
+                wanted,
+                ("busy", "busy_seconds", "dies", "links", "processes", "gpu_metrics", "firmware", "resets"),
+            )
         )
         self._sockets: dict[str, Socket] = {}
         self._readers: dict[str, GpuReader] = {}
         self._busy_times: dict[DeviceId, BusyTime] = {}
         self._links = Links(sysfs)
         self._firmware = Firmware(sysfs, debugfs)
+        self._resets = Resets(sysfs)
         self._processes = KfdProcesses(
             sysfs, procfs, debugfs, slow_s=slow_s, wanted=lambda leaf: wanted("processes", leaf), logs=logs
         )
@@ -86,6 +91,7 @@ class SysfsBackend:
         sockets = self._sockets.values()
         links = self._links.read(self._seen, sockets) if "links" in self._wants else {}
         firmware = self._firmware.read(self._seen, sockets) if "firmware" in self._wants else {}
+        resets = self._resets.read(sockets) if "resets" in self._wants else {}
         processes = self._users(now) if "processes" in self._wants else {}
         out: list[tuple[Device, RawGroups]] = []
         for socket in sockets:
@@ -96,6 +102,8 @@ class SysfsBackend:
                     own["busy_seconds"] = self._busy_seconds(now, part.device, own, decoded)
                 own["links"] = links.get(socket.pci)
                 own["firmware"] = firmware.get(socket.pci)
+                asleep = groups.get("busy") is Reason.SUSPENDED
+                own["resets"] = Reason.SUSPENDED if asleep else resets.get(socket.pci)
                 own["processes"] = processes.get(part.device.id)
                 out.append((part.device, own))
         return out

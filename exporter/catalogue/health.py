@@ -60,6 +60,18 @@ METRICS: tuple[Metric, ...] = (
         seen_on=_RAS,
     ),
     Metric(
+        "resets",
+        Kind.COUNTER,
+        Unit.NONE,
+        "Core dumps the driver left of this GPU since the exporter started: it leaves one when it resets the "
+        "GPU or, on newer kernels, a queue of it. Dumps that follow within minutes may count once.",
+        Scope.SOCKET,
+        _COUNT,
+        fields=(Field("sysfs", "resets", "count"),),
+        check="ls /sys/class/devcoredump; dmesg | grep -i 'amdgpu.*reset'",
+        seen_on="any GPU whose kernel makes device core dumps (CONFIG_DEV_COREDUMP)",
+    ),
+    Metric(
         "error_records",
         Kind.COUNTER,
         Unit.NONE,

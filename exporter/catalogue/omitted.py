@@ -31,6 +31,13 @@ OMITTED: tuple[tuple[str, str], ...] = (
         "kernels moved them by one; where the table does not tell which kernel wrote it they stay unnamed.",
     ),
     (
+        "`amdgpu_events_total`: page faults, throttling and resets as the driver announces them",
+        (
+            "whoever listens holds `/dev/kfd` open all the time, which blocks partition changes and driver "
+            "upgrades; resets are seen by their core dumps, throttling by its residency."
+        ),
+    ),
+    (
         "xGMI error state",
         "reading the file clears it for everyone else.",
     ),

@@ -96,7 +96,11 @@ def files() -> tuple[Tree, Frames, Tree]:
         tree |= {f"{device_path(pci)}/{name}": body for name, body in _still(pci, index).items()}
         links |= _links(pci, index)
     tree |= _topology()
-    tree |= {"module/amdgpu/initstate": b"live\n", "module/amdgpu/version": b"6.12.12\n"}
+    tree |= {
+        "class/devcoredump/disabled": b"0\n",
+        "module/amdgpu/initstate": b"live\n",
+        "module/amdgpu/version": b"6.12.12\n",
+    }
     frames = {path: records for path, records in frames.items() if len(set(records)) > 1 or path not in tree}
     tree |= {path: records[0] for path, records in frames.items()}
     # A file that never changes needs no frames.

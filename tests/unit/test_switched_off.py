@@ -30,6 +30,7 @@ CASES = {
     "processes": ({"vram_10001", "queues", "cu_occupancy", "11/stat", "2/comm"}, {"compute_queues"}),
     "occupied_compute_units": ({"cu_occupancy"}, {"occupied_compute_units"}),
     "*_seconds_total": ({"sdma_10001", "evicted_ms"}, {"busy_seconds_total", "evictions_seconds_total"}),
+    "resets_total": ({"devcoredump/disabled"}, {"resets_total"}),
     "firmware_info": ({"fw_version"}, {"firmware_info"}),
     "busy_ratio": ({"gpu_busy_percent", "mem_busy_percent", "vcn_busy_percent"}, {"busy_ratio"}),
 }

@@ -170,6 +170,7 @@ def mi300x(
     devices = []
     node = root / "class/kfd/kfd/topology/nodes"
     put(node.parent / "generation_id", "1")
+    put(root / "class/devcoredump/disabled", "0")
     put(node / "0/properties", "cpu_cores_count 96\nsimd_count 0\nlocation_id 0")
     put(node / "0/gpu_id", "0")
     (node.parent.parent / "proc").mkdir()
@@ -217,6 +218,15 @@ def mi300x(
                 f"heap_type 1\nsize_in_bytes {VRAM // partitions}",
             )
     return devices
+
+
+def dumped(root: Path, name: str, device: Path) -> Path:
+    """A core dump that the driver left of ``device``."""
+    folder = root / "class/devcoredump" / name
+    folder.mkdir(parents=True)
+    (folder / "failing_device").symlink_to(os.path.relpath(device, folder))
+    put(folder / "data", "must never be read")
+    return folder
 
 
 def host(proc: Path) -> Path:
