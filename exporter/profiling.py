@@ -22,6 +22,7 @@ from exporter.windows.feed import Feed
 from exporter.windows.ledger import SOURCE, Keep, Ledger
 from exporter.windows.order import Keeper, Memory, Order, Place
 from exporter.windows.policy import Deny, Rules, Skip, Start
+from exporter.windows.quota import Share
 from exporter.windows.sampler import Sampler
 from exporter.windows.spool import ReplaySchedule, Spool
 from exporter.windows.taker import Taker
@@ -47,10 +48,12 @@ class Profiling:
         self.ledger = Ledger(_keep(config))
         self.notes: list[str] = []
         self._collector, self._clock, self._spawn, self._replay = collector, clock, spawn, replay
-        self._reducer = Child("reducer", "exporter.windows.reducer", {})
+        place = self._place()
+        here = {"node": place.node, "boot_id": place.boot_id} if replay is None else {}
+        self._reducer = Child("reducer", "exporter.windows.reducer", here)
         paths = {"sysfs": config.path.sysfs, "procfs": config.path.procfs}
         self._runner = Child("runner", "exporter.windows.runner", paths)
-        taker = Taker(self._order(), self._place(), clock, self._runner, NoProfilers())
+        taker = Taker(self._order(), place, clock, self._runner, NoProfilers())
         self.sampler = Sampler(taker, clock, keeper or Memory(), self)
         self._feeding: asyncio.Task[None] | None = None
         self._fed_from: object = None
@@ -133,7 +136,7 @@ class Profiling:
     def _feed(self) -> None:
         """Take windows from where the configuration says: a capture, a spool folder, or nowhere."""
         windows = self.config.windows
-        if self._fed_from == (wanted := (windows.preset == "off", windows.spool_dir)):
+        if self._fed_from == (wanted := (windows.preset == "off", windows.spool_dir, self._share())):
             return
         self._fed_from = wanted
         if self._feeding:
@@ -164,8 +167,14 @@ class Profiling:
         if self._replay is not None:
             return ReplaySchedule(Path(self._replay), self._clock)
         path = self._spool_path()
-        path.mkdir(mode=0o711, parents=True, exist_ok=True)
-        return Spool(path, self._clock)
+        if not path.is_dir():
+            path.mkdir(parents=True, exist_ok=True)
+            path.chmod(0o1733)  # every user makes a folder of their own in it, and sees no other's
+        return Spool(path, self._clock, self._share())
+
+    def _share(self) -> Share:
+        windows = self.config.windows
+        return Share(windows.spool_user_bytes, windows.spool_user_windows)
 
     def _spool_path(self) -> Path:
         folder = self.config.windows.spool_dir

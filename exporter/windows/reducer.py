@@ -13,8 +13,9 @@ from pathlib import Path
 
 from exporter import worker
 from exporter.model import FormatError, Reason, SourceError
-from exporter.windows import intake, wire
+from exporter.windows import identity, intake, manifests, wire
 from exporter.windows.bottleneck import Thresholds
+from exporter.windows.identity import Here
 
 MEMORY_BYTES = 1 << 30
 _NICE = 10
@@ -23,7 +24,8 @@ _NICE = 10
 def main() -> None:
     settings = worker.spec()
     confine(int(settings.get("memory_bytes", MEMORY_BYTES)))
-    worker.serve({"reduce": reduce})
+    here = identity.here_of(settings)
+    worker.serve({"reduce": lambda request: reduce(request, here)})
 
 
 def confine(memory_bytes: int) -> None:
@@ -36,11 +38,16 @@ def confine(memory_bytes: int) -> None:
         os.nice(_NICE)
 
 
-def reduce(request: wire.Message) -> wire.Message:
-    """Reduce the window at ``path``. Errors: SourceError that names the path and says what is wrong."""
+def reduce(request: wire.Message, here: Here | None = None) -> wire.Message:
+    """Reduce the window at ``path``. Errors: SourceError that names the path and says what is wrong.
+
+    ``here`` is what the window's manifest must not contradict.
+    """
     path = Path(request["path"])
     if not path.exists():
         raise SourceError(Reason.GONE, f"{path}: no longer there")
+    if here is not None and (claim := _false_claim(path, here)):
+        raise SourceError(Reason.MALFORMED, f"{path}: {claim}")
     try:
         analysis = intake.load([path], Thresholds(**request.get("limits", {})))
     except FormatError as e:
@@ -62,6 +69,14 @@ def reduce(request: wire.Message) -> wire.Message:
     answer = wire.encode(analysis.window, analysis.sources, analysis.results)
     answer["outcome"] = wire.outcome_of(analysis.sources, analysis.results).value
     return answer
+
+
+def _false_claim(path: Path, here: Here) -> str | None:
+    manifest = manifests.read(path, [])
+    if manifest is None:
+        return None
+    owner = path.lstat().st_uid
+    return identity.fault(manifest.uid, manifest.node, manifest.boot_id, owner, here)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from pathlib import Path
 
 from exporter.host import Clock
 from exporter.model import ConfigError
+from exporter.windows import quota
+from exporter.windows.quota import Share
 
 log = logging.getLogger(__name__)
 
@@ -47,11 +49,13 @@ class Spool:
     """``PATH/<uid>/<window>/``, or ``PATH/<window>/`` for a folder dropped in by hand.
 
     A window is complete when its name neither starts with ``.`` nor ends with ``.partial`` and it holds a
-    manifest, or when nothing in it changed for ten seconds.
+    manifest, or when nothing in it changed for ten seconds. ``share`` is what one user may leave here.
     """
 
-    def __init__(self, path: Path, clock: Clock | None = None) -> None:
+    def __init__(self, path: Path, clock: Clock | None = None, share: Share | None = None) -> None:
         self.path = path.absolute()
+        self.share = share or Share()
+        self.dropped = 0
         self._clock = clock or Clock()
         self._stuck: set[Path] = set()
 
@@ -109,15 +113,33 @@ class Spool:
     def _folders(self) -> Iterator[tuple[Path, frozenset[int] | None]]:
         """Candidate windows, and who may own them (None: anyone)."""
         for entry in _entries(self.path):
-            if not entry.is_dir(follow_symlinks=False) or not _finished(entry.name):
-                continue
+            folder = entry.is_dir(follow_symlinks=False)
             if not entry.name.isdecimal():
-                yield Path(entry.path), None
+                if folder and _finished(entry.name):
+                    yield Path(entry.path), None
                 continue
             owners = frozenset((int(entry.name), 0, os.geteuid()))
+            if not folder or entry.stat(follow_symlinks=False).st_uid not in owners:
+                # The rightful user could neither write into it nor remove it.
+                self.quarantine(Path(entry.path), f"uid {entry.name} is another user than who made this")
+                continue
+            self._trim_user(Path(entry.path))
             for inner in _entries(Path(entry.path)):
                 if inner.is_dir(follow_symlinks=False) and _finished(inner.name):
                     yield Path(inner.path), owners
+
+    def _trim_user(self, folder: Path) -> None:
+        """Remove what is too much of one user; the newest goes, so that what waits longest is taken in."""
+        try:
+            excess = list(quota.over(folder, self.share, self._clock.now()))
+            with self._open((folder.name,)) as fd:
+                for name, reason in excess:
+                    quota.remove(fd, name)
+                    self.dropped += 1
+                    log.warning("window %s of the spool is removed: %s", folder / name, reason)
+        except OSError as e:
+            if folder not in self._stuck:
+                self._leave(folder, e)
 
     def _inside(self, path: Path) -> tuple[tuple[str, ...], str]:
         """The folders between the spool and a window, and the window's name."""
