@@ -81,11 +81,18 @@ class Alert:
         return told
 
     def _dashboard(self, base: str) -> str:
-        picked = {"gpu": ("node", "gpu"), "node": ("node",), "job": ("workload",), "fleet": ()}[self.about]
+        picked = {
+            "gpu": ("node", "gpu"),
+            "node": ("node",),
+            "job": ("namespace", "workload", "job_id"),
+            "fleet": (),
+        }[self.about]
         label = {
             "node": "{{ $labels.instance }}",
             "gpu": "{{ $labels.gpu }}",
+            "namespace": "{{ $labels.namespace }}",
             "workload": "{{ $labels.pod }}",
+            "job_id": "{{ $labels.job_id }}",
         }
         query = "&".join(f"var-{name}={label[name]}" for name in picked)
         return f"{base}/d/{_PAGES[self.page]}" + (f"?{query}" if query else "")

@@ -33,13 +33,18 @@ def alerts(settings: Settings) -> dict[str, list[Alert]]:
     return {name: [a for a in group if settings.enabled(a.name)] for name, group in found.items()}
 
 
+def _interval(settings: Settings, group: str) -> str:
+    """Windows come every ten minutes: nothing is gained by asking about them each minute."""
+    seldom = group in ("amdgpu-windows", "amdgpu-bottlenecks")
+    return settings.common.span("window_rule_interval" if seldom else "rule_interval")
+
+
 def recording_file(settings: Settings) -> dict[str, Any]:
-    interval = settings.common.span("rule_interval")
     return {
         "groups": [
             {
                 "name": name,
-                "interval": interval,
+                "interval": _interval(settings, name),
                 "rules": [{"record": r.name, "expr": r.expr} for r in records],
             }
             for name, records in recording.groups(settings).items()
@@ -51,12 +56,11 @@ def alert_file(
     settings: Settings, annotations: bool = True, only: Collection[str] | None = None
 ) -> dict[str, Any]:
     """The alert rules; ``only`` keeps the named ones."""
-    interval = settings.common.span("rule_interval")
     groups = []
     for name, group in alerts(settings).items():
         kept = [a.rule(settings, annotations) for a in group if only is None or a.name in only]
         if kept:
-            groups.append({"name": name, "interval": interval, "rules": kept})
+            groups.append({"name": name, "interval": _interval(settings, name), "rules": kept})
     return {"groups": groups}
 
 

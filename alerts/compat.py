@@ -17,8 +17,9 @@ from exporter.catalogue import CATALOGUE
 from exporter.catalogue.schema import Scope
 
 PEERS = Path(__file__).with_name("peers.yaml")
+QUERIES = Path(__file__).with_name("peer_queries.yaml")
 NO_RULE = "peers.yaml does not say yet how it is made of ours"
-_KEYS = {"where", "times", "sum", "each", "relabel", "metric", "expr", "cannot"}
+_KEYS = {"where", "times", "sum", "each", "relabel", "metric", "expr", "node", "cannot"}
 _SOCKET = "cluster, instance, gpu, pci"
 _HOST = "([^:]+)(?::[0-9]+)?"
 # One series per GPU that carries their identity labels; every rule takes them from it.
@@ -33,11 +34,14 @@ _IDENTITY: dict[str, tuple[tuple[str, str, Any], ...]] = {
         ("card_vendor", "gpu", {".*": "AMD"}),
         ("gpu_partition_id", "gpu", {".*": "0"}),  # as theirs: what is the socket's stands on partition 0
         ("hostname", "instance", _HOST),
+        ("cluster_name", "cluster", "(.*)"),
     ),
     "omnistat": (("card", "gpu", "(.*)"),),
 }
+# Who uses a GPU, where their series say it; of a shared one nobody is named.
+_OWNER: dict[str, str] = {"dme": "job_id, pod, namespace", "omnistat": ""}
 _NODE_LABELS: dict[str, tuple[tuple[str, str, Any], ...]] = {
-    "dme": (("hostname", "instance", _HOST),),
+    "dme": (("hostname", "instance", _HOST), ("cluster_name", "cluster", "(.*)")),
     "omnistat": (),
 }
 
@@ -74,7 +78,7 @@ def without(peer: str) -> dict[str, str]:
 def rules(peer: str) -> dict[str, str]:
     """Every name with its expression; the identity series first. Errors: PeerError."""
     names = table()[peer]["names"]
-    made = {_identity_name(peer): _identity(peer)}
+    made = dict(_identity(peer))
     for name, entry in names.items():
         if strange := sorted(set(entry) - _KEYS):
             raise PeerError(f"peers.yaml: {name}: unknown key {strange[0]}")
@@ -85,7 +89,7 @@ def rules(peer: str) -> dict[str, str]:
 
 def _rules_of(peer: str, name: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if "expr" in entry:
-        yield name, _labelled(peer, entry["expr"])
+        yield name, entry["expr"] if entry.get("node") else _labelled(peer, entry["expr"])
         return
     metric = ours(peer, name, entry)
     label, values = (entry["each"]["label"], entry["each"]["names"]) if "each" in entry else (None, {"": ""})
@@ -124,16 +128,25 @@ def _identity_name(peer: str) -> str:
     return f"gpu:amdgpu_{peer}_identity:info"
 
 
-def _identity(peer: str) -> str:
+def _identity(peer: str) -> Iterator[tuple[str, str]]:
     # One series per socket, also where it is partitioned: the first partition speaks for it.
-    expr = 'amdgpu_info{partition=~"0?"}'
+    card = 'amdgpu_info{partition=~"0?"}'
     for change in _IDENTITY[peer]:
-        expr = _relabel(expr, *change)
-    return f"max by ({_SOCKET}, {', '.join(theirs for theirs, _, _ in _IDENTITY[peer])}) ({expr})"
+        card = _relabel(card, *change)
+    card = f"max by ({_SOCKET}, {', '.join(theirs for theirs, _, _ in _IDENTITY[peer])}) ({card})"
+    if owner := _OWNER[peer]:
+        each = f"group by ({_SOCKET}, {owner}) (amdgpu_workload_info)"
+        named, only = f"gpu:amdgpu_{peer}_card:info", f"gpu:amdgpu_{peer}_owner:info"
+        yield named, card
+        yield only, f"{each}\n  and on ({_SOCKET}) count by ({_SOCKET}) ({each}) == 1"
+        card = (
+            f"{named} * on ({_SOCKET}) group_left ({owner}) {only}\n  or {named} unless on ({_SOCKET}) {only}"
+        )
+    yield _identity_name(peer), card
 
 
 def _labelled(peer: str, expr: str) -> str:
-    labels = ", ".join(theirs for theirs, _, _ in _IDENTITY[peer])
+    labels = ", ".join([*(theirs for theirs, _, _ in _IDENTITY[peer]), *filter(None, [_OWNER[peer]])])
     return f"({expr})\n  * on ({_SOCKET}) group_left ({labels}) {_identity_name(peer)}"
 
 
@@ -186,13 +199,41 @@ def page() -> str:
         out += ["", f"## {content['title']}", "", f"Labels filled: {content['identity']}.", ""]
         out += ["| Name | Expression |", "| --- | --- |"]
         for name, expr in rules(peer).items():
-            if name == _identity_name(peer):
-                continue
+            if name.startswith("gpu:"):
+                continue  # what the others take their labels from
             shown = (
                 expr.split("\n  * on")[0].removeprefix("(").removesuffix(")") if "\n  * on" in expr else expr
             )
             out.append(f"| `{name}` | `{shown.replace('|', chr(92) + '|')}` |")
-        out += ["", "Cannot be had:", ""]
-        out += [f"- {text}" for text in content.get("queries", ())]
+        out += _dashboards(peer)
+        out += ["", "Names that cannot be had:", ""]
         out += [f"- `{name}`: {reason}." for name, reason in without(peer).items()]
     return "\n".join(out) + "\n"
+
+
+def queries(peer: str) -> dict[str, list[dict[str, str]]]:
+    """What each published dashboard of a peer asks for."""
+    return dict(yaml.safe_load(QUERIES.read_text(encoding="utf-8"))[peer])
+
+
+def _dashboards(peer: str) -> list[str]:
+    """Which queries of the published dashboards find something, and which cannot."""
+    out = [
+        "",
+        "Queries of the published dashboards, each asked over the demo node by a test (which pages were read",
+    ]
+    out += ["whole, and which in part, is said in alerts/peer_queries.yaml):", ""]
+    out += ["| Dashboard | Find something | Cannot |", "| --- | ---: | ---: |"]
+    reasons: list[str] = []
+    for dashboard, forms in queries(peer).items():
+        counts = [
+            sum(len(f["names"].split()) for f in forms if ("cannot" in f) == cannot)
+            for cannot in (False, True)
+        ]
+        out.append(f"| {dashboard} | {counts[0]} | {counts[1]} |")
+        reasons += [
+            f"- {dashboard}: `{'`, `'.join(f['names'].split())}` by `{f['labels']}`: {f['cannot']}."
+            for f in forms
+            if "cannot" in f
+        ]
+    return [*out, "", "Those that cannot:", "", *reasons]

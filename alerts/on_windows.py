@@ -32,14 +32,11 @@ def _also(*conditions: str) -> str:
     return "".join(f"\nand {SAME_GPU} {condition}" for condition in conditions)
 
 
-def _enough(s: Settings, own: Section, mode: str = "trace") -> tuple[str, str]:
+def _enough(own: Section, mode: str = "trace") -> tuple[str, str]:
     """Enough windows in the range, and one within the last two periods."""
     # Half a window less: extrapolation of increase makes 3 windows 2.9.
     least = f"{_GPU}{mode}_windows:increase40m > {own['windows']} - 0.5"
-    fresh = s.common.span("window_period", 2)
-    recent = (
-        f'sum by ({GPU}) (increase(amdgpu_windows_total{{mode="{_MODE[mode]}",result="ok"}}[{fresh}])) > 0'
-    )
+    recent = f"{_GPU}{mode}_windows:increase20m > 0"
     return least, recent
 
 
@@ -62,7 +59,7 @@ def _queue_delay_high(s: Settings) -> Alert:
         + _also(
             f'{_GPU}timeline:ratio40m{{state="executing"}} < 1 - {own.number("idle")}',
             f"{_GPU}launches:increase40m >= {own.number('launches')}",
-            *_enough(s, own),
+            *_enough(own),
             _agreed(own, "launch_bound", "contended"),
         ),
         "Kernels wait for most of their launch duration while the GPU has idle time.",
@@ -83,7 +80,7 @@ def _launch_bound(s: Settings) -> Alert:
         f"{waiting}\n  / ({idle} > {own.number('idle')}) > {own.number('of_idle')}"
         + _also(
             f"{_GPU}launches:increase40m >= {own.number('launches')}",
-            *_enough(s, own),
+            *_enough(own),
             _agreed(own, "launch_bound"),
         ),
         "The GPU idles while the host is busy launching small kernels.",
@@ -101,7 +98,7 @@ def _host_starved(s: Settings) -> Alert:
         "AmdGpuHostStarved",
         "gpu",
         f'sum by ({GPU}) ({_GPU}timeline:ratio40m{{state="starved"}}) > {own.number("starved")}'
-        + _also(*_enough(s, own), _agreed(own, "host_stalled", "launch_bound")),
+        + _also(*_enough(own), _agreed(own, "host_stalled", "launch_bound")),
         "The GPU has nothing to do: its host gives it no work.",
         "for {value} of the observed time nothing ran, waited or was being launched.",
         "top -H -p PID  # the job's process: is one thread at 100 %, or all waiting for input?",
@@ -116,7 +113,7 @@ def _communication_bound(s: Settings) -> Alert:
         "AmdGpuCommunicationBound",
         "gpu",
         f"{_GPU}collective_exposed:ratio40m > {own.number('exposed')}"
-        + _also(*_enough(s, own), _agreed(own, "communication")),
+        + _also(*_enough(own), _agreed(own, "communication")),
         "The GPU waits in collectives that nothing overlaps.",
         "collectives run alone for {value} of the observed time.",
         "curl -s localhost:9408/metrics | grep amdgpu_xgmi_link_state",
@@ -132,7 +129,7 @@ def _copy_bound(s: Settings) -> Alert:
         "AmdGpuCopyBound",
         "gpu",
         f"{_GPU}copy_exposed:ratio40m > {own.number('exposed')}"
-        + _also(*_enough(s, own), _agreed(own, "copy_bound")),
+        + _also(*_enough(own), _agreed(own, "copy_bound")),
         "The GPU waits for copies that nothing overlaps.",
         "copies run while no kernel does for {value} of the observed time.",
         "curl -s localhost:9408/metrics | grep amdgpu_pcie_.*link",
@@ -155,7 +152,7 @@ def _l2_hit_drop(s: Settings) -> Alert:
         f"({usually} - {_GPU}l2_hit:ratio40m) > {own.number('drop')}"
         + _also(
             f"{_GPU}l2_requests:increase40m > {own.number('requests')}",
-            *_enough(s, own, "counter"),
+            *_enough(own, "counter"),
             f"{overlap} > {own.number('same_kernels')}",
         ),
         "The same kernels hit the L2 cache less than they used to.",
@@ -175,7 +172,7 @@ def _straggler(s: Settings) -> Alert:
         f"{_GPU}kernel_slowdown:ratio40m > {own.number('slowdown')}"
         + _also(
             f"{_GPU}kernel_compared:ratio40m > {own.number('share')}",
-            *_enough(s, own),
+            *_enough(own),
         ),
         "One GPU runs the same kernels slower than the others of its node.",
         "the same kernels take {value} times as long as the node's median.",
@@ -190,7 +187,7 @@ def _clock_skew(s: Settings) -> Alert:
     return Alert(
         "AmdGpuClockSkew",
         "gpu",
-        f"{_GPU}launches_skewed:ratio40m > {own.number('skewed')}" + _also(*_enough(s, own)),
+        f"{_GPU}launches_skewed:ratio40m > {own.number('skewed')}" + _also(*_enough(own)),
         "Kernels seem to start before their launch: the clocks of host and GPU disagree.",
         "{value} of the launches are skewed and left out; queue times of such windows are withheld.",
         "cat /sys/devices/system/clocksource/clocksource0/current_clocksource",

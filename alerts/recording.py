@@ -49,7 +49,7 @@ def groups(s: Settings) -> dict[str, list[Record]]:
 
 def windows(s: Settings) -> list[Record]:
     """What windows showed, per GPU, over several of them."""
-    w = s.window_range
+    w, recent = s.window_range, s.common.span("window_period", 2)
 
     def grown(series: str, *labels: str) -> str:
         return f"sum by ({', '.join((GPU, *labels))}) (increase({series}[{w}]))"
@@ -69,6 +69,14 @@ def windows(s: Settings) -> list[Record]:
             ),
         ),
         Record(f"{gpu}trace_windows:increase40m", grown('amdgpu_windows_total{mode="trace",result="ok"}')),
+        # Asked by most alerts on windows: whether one came in the last two periods.
+        *(
+            Record(
+                f"{gpu}{name}_windows:increase20m",
+                f'sum by ({GPU}) (increase(amdgpu_windows_total{{mode="{mode}",result="ok"}}[{recent}]))',
+            )
+            for name, mode in (("trace", "trace"), ("counter", "counters"))
+        ),
         Record(
             f"{gpu}counter_windows:increase40m", grown('amdgpu_windows_total{mode="counters",result="ok"}')
         ),
@@ -87,7 +95,10 @@ def windows(s: Settings) -> list[Record]:
             f"{gpu}queue_delay:ratio40m",
             over(f"{gpu}launch_queue_seconds:increase40m", f"{gpu}launch_duration_seconds:increase40m"),
         ),
-        Record(f"{gpu}window_verdicts:increase40m", grown("amdgpu_window_verdicts_total", "bottleneck")),
+        # Most verdicts were never given: without the zeros it is a tenth of the series, and says the same.
+        Record(
+            f"{gpu}window_verdicts:increase40m", grown("amdgpu_window_verdicts_total", "bottleneck") + " > 0"
+        ),
         Record(
             f"{gpu}window_verdicts:ratio40m",
             over(

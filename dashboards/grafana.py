@@ -278,6 +278,8 @@ def _variable(v: Variable) -> Json:
     current = (
         {"selected": True, "text": [text], "value": [value]} if v.several else {"text": text, "value": value}
     )
+    if not value:
+        current = {"selected": False, "text": [], "value": []}  # Grafana takes the first one
     base: Json = {"current": current, "description": v.about, "hide": 0, "label": v.label, "name": v.name}
     if v.interval:
         return {

@@ -136,8 +136,24 @@ def test_every_choice_starts_at_all_or_at_a_value_it_offers(uid: str) -> None:
     for v in BOARDS[uid]["templating"]["list"][1:]:
         if v.get("includeAll"):
             assert (v["allValue"], v["current"]["value"]) == (".*", ["$__all"]), v["name"]
+        elif v["current"]["value"] == []:
+            assert (v["type"], v["multi"]) == ("query", True), "Grafana takes the first one it finds"
         else:
             assert v["current"]["value"] in [o["value"] for o in v["options"]], v["name"]
+
+
+def test_only_boards_that_rank_or_add_up_open_with_every_node() -> None:
+    """A graph with a line for each GPU of a thousand nodes can be neither read nor paid for."""
+    by_all = {
+        uid
+        for uid, board in BOARDS.items()
+        for v in board["templating"]["list"]
+        if v["name"] == "node" and v["includeAll"]
+    }
+    assert by_all - {"amdgpu-job"} == {"amdgpu-fleet"}  # the board of a job is held down by its workload
+    for panel in panel_queries.panels(BOARDS["amdgpu-fleet"]):
+        for target in panel.get("targets", ()):
+            assert re.match(r"(sort|sort_desc|round|sum|count|quantile)\(", target["expr"]), panel["title"]
 
 
 def test_ranges_over_windows_hold_at_least_four_of_the_default_period() -> None:

@@ -34,6 +34,14 @@ NODE = Variable(
     f'label_values({_NODES}{{cluster=~"$cluster"}}, instance)',
     about="The label instance of the target.",
 )
+# Opens with the first one: all GPUs of a thousand nodes in one graph help nobody, and cost most.
+SOME_NODES = Variable(
+    "node",
+    "Node",
+    NODE.query,
+    current=("", ""),
+    about="The label instance of the target. Several can be chosen; the board Fleet ranks them all.",
+)
 GPU = Variable(
     "gpu",
     "GPU",
@@ -57,7 +65,7 @@ WINDOW = Variable(
     about="How far back windows are added up. At least four times windows.interval, or panels have holes.",
 )
 PLACE = (CLUSTER, NODE)
-DEVICE = (CLUSTER, NODE, GPU, WINDOW)
+DEVICE = (CLUSTER, SOME_NODES, GPU, WINDOW)
 
 
 def owners() -> tuple[Variable, ...]:

@@ -7,7 +7,6 @@ from dashboards.panels import BAD, NUMBER, PART, WARN, Bars, Board, Column, Quer
 from dashboards.query import (
     DEVICE_NAME,
     GPU_NAME,
-    NODE_NAME,
     PER_DEVICE,
     PER_GPU,
     PER_NODE,
@@ -126,9 +125,12 @@ BROKEN = (
 
 IDLE = (
     Series(
-        "Busy, by node",
-        (Query(f"avg by ({PER_NODE}) ({_BUSY})", NODE_NAME),),
-        "Mean over the GPUs of each node of the share of time with any work.",
+        "Busy: how GPUs differ",
+        tuple(
+            Query(f"quantile({share}, {_BUSY})", words)
+            for share, words in ((0.9, "busiest tenth"), (0.5, "middle"), (0.1, "least busy tenth"))
+        ),
+        "Share of time with any work: a tenth of the GPUs is above the upper line, a tenth below the lower.",
         low=0,
         top=1,
         wide=12,

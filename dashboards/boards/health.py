@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.boards.common import NO_TRACES, PLACE, WINDOW
+from dashboards.boards.common import CLUSTER, NO_TRACES, SOME_NODES, WINDOW
 from dashboards.panels import (
     BAD,
     EACH_SECOND,
@@ -285,6 +285,6 @@ BOARD = Board(
     uid="amdgpu-exporter-health",
     title="AMD GPU exporter health",
     about="Whether to trust the other dashboards: sources, windows, and what watching costs.",
-    variables=(*PLACE, WINDOW),
+    variables=(CLUSTER, SOME_NODES, WINDOW),
     rows=(("Can it be trusted?", TRUST), ("Sources", SOURCES), ("Windows", WINDOWS), ("Cost", COST)),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.boards.common import DEVICE, NO_TRACES, STATES, owners
+from dashboards.boards.common import CLUSTER, GPU, NO_TRACES, NODE, STATES, WINDOW, owners
 from dashboards.panels import NUMBER, PART, UNITS, Board, Column, Query, Series, Stat, Table, Text
 from dashboards.query import (
     DEVICE_NAME,
@@ -170,6 +170,6 @@ BOARD = Board(
     uid="amdgpu-job",
     title="AMD GPU job",
     about="The GPUs of one job or pod: what they were used for, what they cost, what they wait for.",
-    variables=(*DEVICE, *owners()),
+    variables=(CLUSTER, NODE, GPU, WINDOW, *owners()),
     rows=(("Summary", SUMMARY), ("GPUs", GPUS), ("Work", WORK)),
 )

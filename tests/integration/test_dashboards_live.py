@@ -336,4 +336,4 @@ def test_every_panel_is_rendered_with_grafanas_libraries(hour: Hour, tmp_path: P
         faulty = {"amdgpu-fleet: What is broken"}  # shown while a GPU is missing
         assert without == {n for n in EMPTY_HERE if n.startswith(f"{uid}:")} - faulty
         size = (pictures / f"{uid}.png").stat().st_size
-        assert 20_000 < size < 300_000, uid
+        assert 12_000 < size < 300_000, uid

@@ -24,7 +24,7 @@ DME = (
 OMNI = f'card="2",{GPU}'
 # ours with its value -> theirs with the value in their unit, computed by hand.
 DME_VALUES = (
-    ("amdgpu_power_watts{%s}", 512.5, "gpu_package_power{%s}", 512.5),
+    ("amdgpu_power_watts{%s}", 512.5, "gpu_average_package_power{%s}", 512.5),
     ('amdgpu_busy_ratio{%s,engine="gfx"}', 0.98, 'gpu_gfx_activity{%s,engine="gfx"}', 98),
     ('amdgpu_memory_used_bytes{%s,pool="vram"}', 3 * 2**30, 'gpu_used_vram{%s,pool="vram"}', 3072),
     ("amdgpu_energy_joules_total{%s}", 7.5, "gpu_energy_consumed{%s}", 7.5e6),
@@ -190,3 +190,20 @@ def test_there_are_as_many_fields_as_the_other_exporter_counts() -> None:
     dme = NAMES["dme"]
     assert sum(n.startswith("gpu_prof_") for n in dme) == 52
     assert sum(n.startswith("gpu_ecc_") for n in dme) == 60
+
+
+def test_who_uses_a_gpu_is_told_where_it_is_one_and_of_no_shared_one(tmp_path: Path) -> None:
+    promtool = PROMTOOLS["installed"]
+    if promtool is None:
+        pytest.skip("promtool is not installed; tests/install-parts fetches it")
+    holder = f'amdgpu_workload_info{{{GPU},job_id="%s"}}'
+    for holders, expected in (((), ""), (("1",), 'job_id="1"'), (("1", "2"), "")):
+        given = [{"series": INFO, "values": "1x5"}, {"series": f"amdgpu_up{{{GPU}}}", "values": "1x5"}]
+        given += [{"series": holder % job, "values": "1x5"} for job in holders]
+        labels = "{" + ",".join(filter(None, [DME, expected])) + "}"
+        asked = {"expr": "gpu_health * 1", "eval_time": "4m", "exp_samples": [{"labels": labels, "value": 1}]}
+        test = {"interval": "1m", "input_series": given, "promql_expr_test": [asked]}
+        file = str(REPO / "alerts" / "compat-device-metrics-exporter.yml")
+        (tmp_path / "t.yml").write_text(json.dumps({"rule_files": [file], "tests": [test]}))
+        done = subprocess.run([promtool, "test", "rules", tmp_path / "t.yml"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr

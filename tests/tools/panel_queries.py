@@ -47,12 +47,15 @@ def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def chosen(board: Mapping[str, Any]) -> dict[str, str]:
-    """The value each variable has when the dashboard is opened, as it goes into a query."""
+    """The value each variable has when the dashboard is opened, as it goes into a query.
+
+    Where Grafana takes the first node there is, this takes every one.
+    """
     values = {}
     for v in board["templating"]["list"]:
         value = v.get("current", {}).get("value", "")
-        value = value[0] if isinstance(value, list) else value
-        values[v["name"]] = v["allValue"] if value == "$__all" else value
+        value = (value or [""])[0] if isinstance(value, list) else value
+        values[v["name"]] = v["allValue"] if value == "$__all" else value or ".*"
     return values
 
 
