@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -208,7 +209,9 @@ def test_windows_are_taken_from_the_spool_and_can_be_switched_off_and_on(tmp_pat
     with serving(tmp_path, "--config", str(config), "--path.sysfs", str(tree)) as daemon:
         until(spool.is_dir, what="the spool folder")
         folder = next((demo_path() / "windows").glob("*launch_bound"))
-        shutil.copytree(folder, spool / "0" / "w1.partial")
+        taken = shutil.copytree(folder, spool / "0" / "w1.partial")
+        manifest = json.loads((taken / "manifest.json").read_text())
+        (taken / "manifest.json").write_text(json.dumps({**manifest, "node": os.uname().nodename}))
         (spool / "0" / "w1.partial").rename(spool / "0" / "w1")
         until(lambda: sum(windows(daemon)) == 1, 20, "the window's arrival")
         until(lambda: not (spool / "0" / "w1").exists(), what="the window's files going away")
@@ -224,6 +227,18 @@ def test_windows_are_taken_from_the_spool_and_can_be_switched_off_and_on(tmp_pat
         (spool / "0" / "bad" / "x.csv").write_text("not a table\n")
         until((spool / ".quarantine").is_dir, 20, "the bad window being set aside")
         assert daemon.get("/metrics")[0] == 200
+
+
+def test_a_window_of_another_node_is_set_aside_and_counted(tmp_path: Path) -> None:
+    with serving(tmp_path, *FAST) as daemon:
+        spool = tmp_path / "state/spool"
+        until(spool.is_dir, what="the spool folder")
+        shutil.copytree(next((demo_path() / "windows").glob("*launch_bound")), spool / "0" / ".w1")
+        (spool / "0" / ".w1").rename(spool / "0" / "w1")
+        until(lambda: list((spool / ".quarantine").glob("*.reason")), 20, "the window being set aside")
+        [reason] = (spool / ".quarantine").glob("*.reason")
+        assert "says it is of node demo-node, and this is" in reason.read_text()
+        assert daemon.value(r'^amdgpu_windows_unmapped_total\{mode="other",result="malformed"') == 1
 
 
 def test_an_empty_machine_is_served_and_said_once(tmp_path: Path) -> None:
