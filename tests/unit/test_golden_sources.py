@@ -254,6 +254,24 @@ def test_case_23_as_stated_on_the_page(samples: Path, tmp_path: Path, golden: Go
         assert not [k for k in pagemade.sound(page) if k[0].startswith(("amdgpu_energy", "amdgpu_temp"))]
 
 
+def test_case_21_as_stated_on_the_page(samples: Path) -> None:
+    text = pagemade.of_tree(samples / "cases/21-sysfs-mixed-vendors/sys")
+    gpu = "0000:43:00.0"
+    assert by_name(text, "up") == {gpu: 1}
+    assert by_name(text, "info", drm="1", render="128") == {gpu: 1}
+    assert by_name(text, "busy_ratio", engine="gfx") == {gpu: 0.37}
+    assert by_name(text, "power_watts") == {gpu: 410}
+    assert by_name(text, "temperature_celsius", sensor="junction") == {gpu: 66}
+
+
+def test_case_22_as_stated_on_the_page(samples: Path) -> None:
+    text = pagemade.of_tree(samples / "cases/22-kfd-order-reversed/sys")
+    # Stated in HIP's order, which is the reverse: e3, c1, 26, 05 have 131, 130, 129, 128.
+    renders = {"05": "128", "26": "129", "c1": "130", "e3": "131"}
+    for gpu, (bus, render) in enumerate(renders.items()):
+        assert by_name(text, "info", gpu=str(gpu), render=render) == {f"0000:{bus}:00.0": 1}
+
+
 # --- processes, partitions, firmware -------------------------------------------------------------------
 
 
