@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trees
 
-from exporter.formats import gpu_metrics, gpu_metrics_units, proc_text, sysfs_text
+from exporter.formats import cgroup, gpu_metrics, gpu_metrics_units, proc_text, sysfs_text
 from exporter.model import FormatError, Reason
 
 SEED, ROUNDS = 20261201, 250
@@ -65,6 +65,10 @@ MQDS = (
     b"  SDMA queue on device 2711\n"
 )
 
+GROUP = (
+    b"0::/system.slice/slurmstepd.scope/job_100312/step_4/user/task_7\n"
+    b"1:devices:/kubepods/burstable/pod0a1b2c3d-1111-2222-3333-444455556666/" + b"ab" * 32 + b"\n"
+)
 LISTING = (
     b"VCE feature version: 0, firmware version: 0x352d0400\nSMC feature version: 0, firmware version: "
     b"0x001c2800\nMC feature version: 0, firmware version: 0x00000000\n"
@@ -88,6 +92,7 @@ TEXTS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
     "fdinfo": (lambda data: _client(proc_text.drm_client(data)), FDINFO),
     "stat": (lambda data: proc_text.life(data).start, STAT),
     "status": (proc_text.user, STATUS),
+    "control group": (lambda data: [part for part in cgroup.place(data) if part], GROUP),
     "queues": (lambda data: [q.gpu_id for q in proc_text.debug_queues(data)], MQDS),
 }
 BLOBS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
