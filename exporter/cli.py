@@ -28,7 +28,12 @@ app = typer.Typer(
 )
 
 _Sysfs = Annotated[str | None, typer.Option("--path.sysfs", help="Mount point of sysfs, or a captured copy.")]
-_Procfs = Annotated[str | None, typer.Option("--path.procfs", help="Mount point of procfs.")]
+_Procfs = Annotated[
+    str | None,
+    typer.Option(
+        "--path.procfs", help="Mount point of procfs; one of this machine is not read beside a copied sysfs."
+    ),
+]
 _Config = Annotated[Path | None, typer.Option("--config", help="Configuration file (YAML).")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -284,10 +289,12 @@ def _forget(file: Path | None, sysfs: str | None) -> None:
 
 def _roots(sysfs: str | None, procfs: str | None) -> tuple[str, str]:
     """The given roots, else those of the environment, else the live ones."""
+    from exporter.host import belonging
+
     path = _load(None, sysfs, procfs).config.path
     if not os.path.isdir(path.sysfs):
         raise ConfigError(f"path.sysfs: {path.sysfs} is no folder; give the root that holds class/drm")
-    return path.sysfs, path.procfs
+    return path.sysfs, belonging(path.sysfs, path.procfs)
 
 
 def _print_json(value: object) -> None:

@@ -224,6 +224,17 @@ def resident_bytes(procfs: Root, process: str = "self") -> int | None:
         return None
 
 
+def belonging(sysfs: str, other: str) -> str:
+    """Where to read a file system beside ``sysfs``: ``other``, or nowhere if it is of another machine.
+
+    A sysfs that is mounted is a machine's own. A plain folder is a copy, and what is mounted here says
+    nothing of the machine that it was copied from.
+    """
+    if os.path.ismount(sysfs) or not os.path.ismount(other):
+        return other
+    return f"{sysfs}/no-{os.path.basename(other)}"
+
+
 class Clock:
     """Wall and monotonic time in seconds; one instance is handed to whoever needs time."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from exporter.child import Child
 from exporter.collect import PolledSource
 from exporter.config import Config
-from exporter.host import Root
+from exporter.host import Root, belonging
 from exporter.logs import event
 from exporter.model import ConfigError
 from exporter.owners.feed import Settings
@@ -81,8 +81,8 @@ def _on_host(config: Config, backend: str) -> dict[str, Any]:
     return {
         "backend": backend,
         "sysfs": path.sysfs,
-        "procfs": path.procfs,
-        "debugfs": path.debugfs,
+        "procfs": belonging(path.sysfs, path.procfs),
+        "debugfs": belonging(path.sysfs, path.debugfs),
         "container_logs": config.owners.container_logs,
         "integrated": config.devices.integrated,
         "disable": disabled(config),

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from exporter.backends.sysfs_cards import Card, Node, Secondary, asleep, cards, nodes
+from exporter.backends.sysfs_cards import DRM, Card, Node, Secondary, asleep, cards, nodes
 from exporter.catalogue.chips import Chip, by_device_id
 from exporter.formats import sysfs_text
 from exporter.host import Root
@@ -79,13 +79,22 @@ def discover(
     """Every AMD GPU to be listed, by ascending PCI address.
 
     ``known`` keeps what was read of a GPU that sleeps now. A GPU inside a CPU is left out while the node has
-    another, unless ``show_integrated``.
+    another, unless ``show_integrated``. So is one that only KFD still shows where cards are shown too: the
+    driver takes the card away first and forgets the node when the last process lets go of it.
     """
     found, secondary = cards(root)
     all_nodes = nodes(root)
     drafts = {card.pci: _Draft(card.pci, card) for card in found}
     kept = _join(all_nodes, drafts)
     hip = {node.number: n for n, node in enumerate(kept)}
+    if root.exists(DRM):
+        for draft in [draft for draft in drafts.values() if draft.card is None]:
+            log.warning(
+                "pci=%s event=gone detail=the driver has let go of this GPU and KFD still lists it, as a "
+                "process holds it; see fuser -v /dev/kfd",
+                draft.pci,
+            )
+            del drafts[draft.pci]
     order = sorted(drafts.values(), key=lambda d: sysfs_text.pci_order(d.pci))
     smi: dict[DeviceId, int] = {}
     for draft in order:

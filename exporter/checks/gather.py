@@ -15,7 +15,7 @@ from exporter.checks import poll
 from exporter.checks.machine import Machine, Settings, access, find_tools, python_path, readings, trial
 from exporter.collect import PolledSource
 from exporter.config import Config
-from exporter.host import Root
+from exporter.host import Root, belonging
 
 _DAEMON_S = 1.0
 _PAGE_LIMIT = 16 * 1024 * 1024
@@ -32,10 +32,8 @@ def gather(
     """Look once. ``sources`` makes the named sources; a copy of a tree is asked through sysfs alone."""
     config = settings.config
     live = os.path.ismount(config.path.sysfs)
-    procfs = None if not live and os.path.ismount(config.path.procfs) else Root(config.path.procfs)
-    if procfs is None:  # the processes here are not those of the copy
-        path = config.path.model_copy(update={"procfs": f"{config.path.sysfs}/no-procfs"})
-        config = config.model_copy(update={"path": path})
+    found = belonging(config.path.sysfs, config.path.procfs)
+    procfs = Root(found) if found == config.path.procfs else None
     machine = Machine(
         sysfs=Root(config.path.sysfs),
         procfs=procfs,

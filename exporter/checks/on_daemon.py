@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from exporter.checks.finding import Check, Seen, Severity, broken, info, ok, warning
+from exporter.checks.finding import Check, Seen, Severity, broken, elsewhere, info, ok, warning
 from exporter.checks.machine import Machine
 
 
@@ -56,6 +56,8 @@ def _textfile(m: Machine) -> Seen:
 
 def _daemon(m: Machine) -> Seen:
     listen = m.settings.config.listen
+    if not m.live:
+        return elsewhere()
     if m.daemon is None:
         return info(f"no daemon answers on {listen}", "amdgpu-exporter serve")
     if "amdgpu_exporter_build_info" in m.daemon:

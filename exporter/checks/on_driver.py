@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from exporter.backends.sysfs_cards import DRM, cards, nodes
 from exporter.checks.finding import Check, Seen, Severity, broken, info, listed, ok, warning
 from exporter.checks.machine import Machine, unreadable
 from exporter.model import Reason
@@ -39,6 +40,8 @@ def _found(m: Machine) -> Seen:
 
 def _without_driver(m: Machine) -> Seen:
     without = {a: d for a, d in m.pci().items() if d != "amdgpu"}
+    if not m.live and not m.sysfs.exists("bus/pci/devices"):
+        return info("the tree has no bus/pci, so what has which driver is not known", "")
     if not without:
         return ok("every AMD GPU on PCI has the driver amdgpu")
     text = listed(f"{a} ({d or 'no driver'})" for a, d in without.items())
@@ -70,9 +73,7 @@ def _identity(m: Machine) -> Seen:
     unnamed = [d.id.pci for d in m.devices if d.uuid is None]
     if not unnamed:
         return ok("every GPU has a unique id")
-    return info(
-        f"without a unique id, as old GPUs and virtual functions are: {listed(dict.fromkeys(unnamed))}"
-    )
+    return info(f"without a unique id, as many GPUs and all guests are: {listed(dict.fromkeys(unnamed))}")
 
 
 def _kfd(m: Machine) -> Seen:
@@ -93,6 +94,15 @@ def _hidden(m: Machine) -> Seen:
     )
 
 
+def _lost(m: Machine) -> Seen:
+    shown = {card.pci for card in cards(m.sysfs)[0]}
+    slots = {pci.rpartition(".")[0] for pci in shown}
+    lost = {n.pci(0) for n in nodes(m.sysfs) if n.pci(0).rpartition(".")[0] not in slots}
+    if not m.sysfs.exists(DRM) or not lost:
+        return ok("KFD lists no GPU that the driver has let go of")
+    return warning(f"gone, and still listed by KFD since a process holds it: {listed(sorted(lost))}")
+
+
 def _logical(m: Machine) -> Seen:
     parts = sum(len(s.parts) for s in m.sockets())
     shown = {d.id.pci for d in m.devices}
@@ -104,6 +114,8 @@ def _logical(m: Machine) -> Seen:
 
 def _dumps(m: Machine) -> Seen:
     dumps = [n for n in m.sysfs.listdir("class/devcoredump") if n.startswith("devcd")]
+    if not dumps and not m.live and not m.sysfs.exists("class/devcoredump"):
+        return info("the tree has no class/devcoredump, so whether a GPU left a dump is not known", "")
     if not dumps:
         return ok("no GPU has left a dump")
     return warning(f"a device left a dump of its state, as a GPU does at a reset: {listed(dumps)}")
@@ -166,6 +178,13 @@ CHECKS: tuple[Check, ...] = (
         Severity.WARNING,
         "ls -l /sys/class/kfd/kfd/topology/nodes /dev/dri  # give the container all of /dev/dri",
         _hidden,
+    ),
+    Check(
+        "kfd.lost",
+        "GPUs that fell off the bus or lost their driver while a process held them; KFD still lists those.",
+        Severity.WARNING,
+        "sudo fuser -v /dev/kfd  # end what holds it, then: sudo dmesg | grep -i amdgpu",
+        _lost,
     ),
     Check(
         "kfd.logical",

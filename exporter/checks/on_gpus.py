@@ -17,6 +17,8 @@ _NEWEST_FOR_TOOLS = 8  # content revision of gpu_metrics that amd-smi before 7.3
 
 def _sleeping(m: Machine) -> Seen:
     names = [s.pci for s in m.sockets() if s.path and asleep(m.sysfs, s.path)]
+    if not names and not any(s.path for s in m.sockets()):
+        return info("no GPU's power state is known", "")
     if not names:
         return ok("no GPU sleeps")
     return info(
@@ -63,7 +65,11 @@ def _pcie(m: Machine) -> Seen:
         )
     if slow:
         return info(f"slower than it can be, which without load saves power: {listed(t for _, t in slow)}")
-    return ok("every PCIe link is at its maximum") if known else info("no link's width and maximum are known")
+    return (
+        ok("every PCIe link is at its maximum")
+        if known
+        else info("no link's width and maximum are known", "")
+    )
 
 
 def _level(m: Machine) -> Seen:
@@ -84,7 +90,7 @@ def _level(m: Machine) -> Seen:
     return (
         ok(f"performance level auto on {len(levels)} GPUs")
         if levels
-        else info("no performance level is known")
+        else info("no performance level is known", "")
     )
 
 
@@ -97,6 +103,10 @@ def _partitions(m: Machine) -> Seen:
         f"{n}x {mode[0]}{f'/{mode[1]}' if mode[1] else ''}" for mode, n in sorted(known.items(), key=str)
     )
     if not known:
+        sockets = Counter(d.id.pci for d in m.devices if d.id.partition is not None)
+        if sockets:
+            each = listed(f"{n} with {parts}" for parts, n in sorted(Counter(sockets.values()).items()))
+            return info(f"GPUs are partitioned ({each}), and no mode is told", "")
         return ok("no GPU is partitioned")
     if len(modes) > 1:
         return info(f"different modes on one node: {text}")
@@ -114,7 +124,9 @@ def _ras(m: Machine) -> Seen:
         return warning(f"since the driver started: {listed(found)}")
     if any(name.startswith("amdgpu_ecc_") for r in m.readings.values() for name, _ in r):
         return ok("no uncorrectable or deferred error since the driver started")
-    return ok("no GPU here counts errors, as consumer cards do not")
+    if all((d.model or "").startswith("Radeon") for d in m.devices):
+        return ok("no GPU here counts errors, as consumer cards do not")
+    return info("no GPU shows its error counts here; guests and some containers have none", "")
 
 
 def _pages(m: Machine) -> Seen:
@@ -131,6 +143,8 @@ def _pages(m: Machine) -> Seen:
     ]
     if denied:
         return info(f"the list of bad pages is for root only: {listed(denied)}", "sudo amdgpu-exporter check")
+    if not any(name == "amdgpu_retired_pages" for r in m.readings.values() for name, _ in r):
+        return ok("no GPU here lists bad memory pages")
     return ok("no bad memory page waits")
 
 
@@ -163,7 +177,11 @@ def _heat(m: Machine) -> Seen:
             limit = readings.get(("amdgpu_temperature_limit_celsius", (*labels, "critical")))
             if metric == "amdgpu_temperature_celsius" and limit and value >= limit:
                 hot.append(f"{socket.pci} {labels[0]} {value:.0f} °C of {limit:.0f} °C")
-    return warning(f"at its critical temperature: {listed(hot)}") if hot else ok("no sensor is at its limit")
+    if hot:
+        return warning(f"at its critical temperature: {listed(hot)}")
+    if not any(name == "amdgpu_temperature_limit_celsius" for r in m.readings.values() for name, _ in r):
+        return info("no sensor with a limit is known", "")
+    return ok("no sensor is at its limit")
 
 
 def _idle_sockets(m: Machine) -> Seen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -342,6 +343,7 @@ def test_every_check_has_a_trigger_here() -> None:
         "kfd.hidden",
         "gpu.excluded",
         "gpu.table_version",
+        "kfd.lost",
     }
     assert {c.id for c in check.CHECKS} == {t[0] for t in TRIGGERS} | elsewhere
     worst: dict[str, Severity] = {}
@@ -402,7 +404,7 @@ def test_the_hostile_trees_get_the_right_verdict(samples: Path) -> None:
     """One GPU and a sleeping integrated one beside a BMC; four GPUs in reverse order; no socket at all."""
     expected = {
         "cases/21-sysfs-mixed-vendors/sys": ("ok", {"gpu.excluded", "gpu.asleep", "kfd.topology"}),
-        "cases/22-kfd-order-reversed/sys": ("ok", set()),
+        "cases/22-kfd-order-reversed/sys": ("ok", {"gpu.asleep"}),  # KFD alone tells no state
         "hardware/instinct-partition-xcp-skeleton": ("broken", {"kfd.topology"}),
     }
     for tree, (verdict, notes) in expected.items():
@@ -410,6 +412,35 @@ def test_the_hostile_trees_get_the_right_verdict(samples: Path) -> None:
         assert check.verdict(findings) == verdict, tree
         about_gpus = {"gpu.excluded", "gpu.asleep", "kfd.topology"}
         assert {f.id for f in findings if f.severity is not OK and f.id in about_gpus} == notes, tree
+
+
+def test_a_tree_of_kfd_alone_is_not_said_to_be_well_where_nobody_looked(samples: Path) -> None:
+    looked = machine(trees.laid_out(samples, "instinct-mi300x-8x-cpx-kfd"), live=False)
+    unknown = (
+        "gpu.without_driver",
+        "driver.dumps",
+        "gpu.asleep",
+        "gpu.pcie_link",
+        "gpu.performance_level",
+        "gpu.errors",
+        "gpu.temperature",
+        "daemon.answers",
+    )
+    for ident in unknown:
+        found = one(ident, looked)
+        assert (found.severity, found.mend) == (INFO, None), ident
+    assert "partitioned" in one("gpu.partitions", looked).seen
+    assert "no GPU is partitioned" not in one("gpu.partitions", looked).seen
+
+
+def test_a_gpu_that_only_kfd_lists_is_named_with_what_holds_it(root: Path) -> None:
+    assert one("kfd.lost", machine(root)).severity is OK
+    (root / "class/drm/card1").unlink()
+    found = one("kfd.lost", machine(root))
+    assert (found.severity, found.mend is not None and "fuser" in found.mend) == (WARNING, True)
+    assert "0000:25:00.0" in found.seen and "0000:05:00.0" not in found.seen
+    shutil.rmtree(root / "class/drm")
+    assert one("kfd.lost", machine(root)).severity is OK
 
 
 def _script(path: Path, body: str) -> None:

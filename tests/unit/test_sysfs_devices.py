@@ -502,3 +502,34 @@ def test_a_firmware_file_of_another_shape_costs_its_block_only(tmp_path: Path, c
     rows = machine.poll()
     assert {labels for metric, _, labels in rows if metric == "amdgpu_firmware_info"} == {"mec,0x000000a8"}
     assert ("amdgpu_firmware_info", "0000:05:00.0", "malformed") in machine.missing()
+
+
+def test_a_gpu_that_only_kfd_still_lists_is_gone_where_cards_are_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = trees.mi300x(tmp_path, sockets=2)
+    machine = trees.Machine(tmp_path)
+    machine.poll()
+    shutil.rmtree(second)
+    (tmp_path / "class/drm/card1").unlink()
+    machine.poll()
+    assert [d.id.pci for d in machine.devices] == [first.name]
+    assert f"pci={second.name} event=gone" in caplog.text
+    machine.poll()
+    assert caplog.text.count("event=gone") == 1
+    # Where no card is shown at all, as in a tree of KFD alone, KFD is all there is to go by.
+    shutil.rmtree(tmp_path / "class/drm")
+    machine.poll()
+    assert [d.id.pci for d in machine.devices] == [first.name, second.name]
+
+
+def test_the_last_gpu_whose_card_goes_is_gone(tmp_path: Path) -> None:
+    [device] = trees.mi300x(tmp_path)
+    trees.put(tmp_path / "class/drm/version", "drm 1.1.0 20060810")
+    machine = trees.Machine(tmp_path)
+    machine.poll()
+    shutil.rmtree(device)
+    for link in (tmp_path / "class/drm").glob("[cr]*[0-9]"):
+        link.unlink() if link.is_symlink() else link.rmdir()
+    machine.poll()
+    assert machine.devices == []
