@@ -188,6 +188,7 @@ def page() -> str:
         "Each file of rules makes another exporter's series out of ours, with its units and labels, so that",
         "dashboards can be moved first and names later. Load a file only where it is needed:",
         "",
+        "<!-- run -->",
         "```yaml",
         "rule_files:",
         *(f"  - /etc/prometheus/amdgpu/compat-{str(c['title']).lower()}.yml" for c in table().values()),

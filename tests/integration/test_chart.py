@@ -372,6 +372,8 @@ def test_the_daemon_understands_the_configuration_that_is_mounted(
         preset = values.get("profiling", {}).get("preset", "spool")
         assert loaded.config.windows.preset == (preset if values.get("profile") == "profiling" else "off")
         assert loaded.config.address == ("", 9408)
+        opens = preset in ("counters", "canary", "attach")
+        assert loaded.config.backend == ("auto" if opens else "sysfs")
 
 
 def test_with_default_numbers_the_rules_are_those_of_the_repository(render: Callable[..., Objects]) -> None:
