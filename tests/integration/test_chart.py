@@ -45,7 +45,15 @@ CANARY = {
     "profiling": {"preset": "canary", "devices": {"privileged": True}},
     "config": {"windows": {"command": ["/opt/rocm/bin/rocblas-bench"]}},
 }
+PROTECTED = {
+    "web": {"secret": "gpus-web", "tokenSecret": "gpus-token", "scheme": "https", "probe": "tcp"},
+    "serviceMonitor": {"enabled": True, "tlsConfig": {"serverName": "gpus"}},
+    "rocm": {"hostPath": "/opt/rocm"},
+    "state": {"hostPath": "/srv/amdgpu"},
+    "networkPolicy": {"from": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
+}
 SETUPS: dict[str, dict[str, Any]] = {
+    "with TLS": PROTECTED,
     "metrics": {"profile": "metrics"},
     "attribution": {"profile": "attribution"},
     "attribution with processes": {"profile": "attribution", "attribution": {"hostPID": True}},
@@ -374,6 +382,21 @@ def test_the_daemon_understands_the_configuration_that_is_mounted(
         assert loaded.config.address == ("", 9408)
         opens = preset in ("counters", "canary", "attach")
         assert loaded.config.backend == ("auto" if opens else "sysfs")
+
+
+def test_a_protected_daemon_is_scraped_and_probed_as_it_asks(render: Callable[..., Objects]) -> None:
+    objects = render(PROTECTED)
+    found = container(objects)
+    text = one(objects, "ConfigMap", "gpus-amdgpu-exporter")["data"]["config.yaml"]
+    web = yaml.safe_load(text)["web"]
+    mounted = {m["mountPath"]: m["name"] for m in found["volumeMounts"]}
+    assert mounted[str(Path(web["config_file"]).parent)] == "web"
+    assert mounted[str(Path(web["token_file"]).parent)] == "token"
+    [endpoint] = one(objects, "ServiceMonitor")["spec"]["endpoints"]
+    assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", {"serverName": "gpus"})
+    assert all(found[f"{kind}Probe"]["tcpSocket"] == {"port": "metrics"} for kind in ("startup", "liveness"))
+    peers = one(objects, "NetworkPolicy")["spec"]["ingress"][0]["from"]
+    assert len(peers) == 2  # the one given, and the test pod
 
 
 def test_with_default_numbers_the_rules_are_those_of_the_repository(render: Callable[..., Objects]) -> None:

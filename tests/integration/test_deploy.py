@@ -219,6 +219,35 @@ def test_scripts_are_clean(script: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_the_helper_is_built_where_its_source_and_the_library_are_and_left_out_elsewhere(
+    tmp_path: Path,
+) -> None:
+    script = DEPLOY / "image" / "build-helper"
+    source, dest, rocm, programs = (tmp_path / name for name in ("source", "dest", "rocm", "programs"))
+    programs.mkdir()
+    (programs / "cmake").write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/called\n')
+    (programs / "cmake").chmod(0o755)
+    env = {**os.environ, "ROCM_PATH": str(rocm), "PATH": f"{programs}:{os.environ['PATH']}"}
+
+    def build() -> str:
+        done = run("sh", script, source, dest, env=env)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (dest / "bin").is_dir()  # COPY in the image wants it
+        return done.stdout
+
+    assert "no source at" in build()
+    (source / "deploy" / "device-counting").mkdir(parents=True)
+    (source / "deploy" / "device-counting" / "CMakeLists.txt").touch()
+    assert "no rocprofiler-sdk in" in build()
+    assert not (tmp_path / "called").exists()
+    (rocm / "include" / "rocprofiler-sdk").mkdir(parents=True)
+    assert build() == ""
+    configure, make, install = (tmp_path / "called").read_text().splitlines()
+    assert f"-DCMAKE_PREFIX_PATH={rocm}" in configure
+    assert make.startswith("--build")
+    assert install.endswith(f"--prefix {dest}")
+
+
 # node-problem-detector
 
 
