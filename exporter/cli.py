@@ -205,6 +205,28 @@ def analyze(
     raise typer.Exit(run(paths, json))
 
 
+@app.command(
+    epilog="Example: amdgpu-exporter run --every 10m -- python train.py",
+    context_settings={"allow_interspersed_args": False},
+)
+def run(
+    command: Annotated[list[str], typer.Argument(help="The job: a command and its arguments.")],
+    every: Annotated[str, typer.Option(help="Time between two windows.")] = "5m",
+    length: Annotated[str, typer.Option(help="Length of one window.")] = "1s",
+    windows: Annotated[int, typer.Option(help="How many windows at most.", min=1, max=1000)] = 12,
+    spool: Annotated[Path | None, typer.Option(help="The daemon's spool folder.")] = None,
+    config: _Config = None,
+) -> None:
+    """Run a job with profiling windows built in; they go to the daemon when it ends.
+
+    The job's terminal, signals and exit code are its own. It needs rocprofv3 of ROCm 6.4 or later; if that or
+    anything else is missing, one line on stderr says so, and the job runs without.
+    """
+    from exporter.checks import run as jobs
+
+    raise typer.Exit(jobs.main(command, (every, length, windows), config, spool))
+
+
 @app.command(epilog="Example: amdgpu-exporter record ./my-node --frames 12 --every 5s")
 def record(
     dest: Annotated[Path, typer.Argument(help="New folder for the capture.")],

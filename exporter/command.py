@@ -73,6 +73,32 @@ def start(
         raise ValueError(str(e)) from None
 
 
+def beside(argv: Sequence[str], env: Mapping[str, str], keep: Sequence[int]) -> Process[bytes]:
+    """Start a command in our place: our terminal, our process group, our limits; it outlives us.
+
+    ``keep`` are descriptors that it holds too. Signals that are blocked here are not blocked there.
+    Errors: OSError where it cannot be started.
+    """
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    try:
+        return subprocess.Popen(argv, env=dict(env), pass_fds=keep, preexec_fn=unblock)  # noqa: PLW1509
+    except subprocess.SubprocessError as e:
+        raise OSError(0, str(e)) from None
+
+
+def become(argv: Sequence[str]) -> int:
+    """Turn into a command, with all that we are. Gives the exit code of a shell where that cannot be."""
+    try:
+        os.execvp(argv[0], list(argv))  # noqa: S606
+    except FileNotFoundError:
+        return 127
+    except OSError:
+        return 126
+
+
 def run_once(argv: Sequence[str], deadline_s: float, limit_bytes: int, env: Mapping[str, str]) -> Finished:
     """Run a command without a shell and wait for it; kills its process group at the deadline or the limit.
 

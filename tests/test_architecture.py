@@ -38,7 +38,16 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("model", "logs"),
 )
 
-PURE = ("model", "catalogue", "formats", "exposition", "windows", "compare.stats", "profilers.plan")
+PURE = (
+    "model",
+    "catalogue",
+    "formats",
+    "exposition",
+    "windows",
+    "compare.stats",
+    "profilers.plan",
+    "profilers.job",
+)
 IMPURE_IMPORTS = frozenset(
     (
         "asyncio",
@@ -73,6 +82,7 @@ PURE_EXCEPTIONS = {
 # Where everything may be caught, and why there.
 CATCH_ALL = {
     "worker": "a child's errors become answers, so that one bad poll does not end it",
+    "checks.run": "a job that is to be profiled runs without, whatever we did wrong",
     "cli": "the outermost frame: a fault of ours is one line and exit code, not a traceback",
 }
 STARTS_PROCESSES = {

@@ -31,6 +31,18 @@ def look(sysfs: Root, procfs: Root) -> list[Seen]:
     return [seen for name in names if (seen := _process(sysfs, procfs, base, name, up_s))]
 
 
+def holders(sysfs: Root) -> dict[int, int]:
+    """How many processes have queues on a GPU, by its KFD id; they are counted in every namespace."""
+    base = f"{sysfs.resolve('class/kfd/kfd')}/proc"
+    counts: dict[int, int] = {}
+    for name in sysfs.listdir(base)[:_PROCESSES_MOST]:
+        folder = f"{base}/{name}/queues"
+        ids = {_number(sysfs, f"{folder}/{queue}/gpuid") for queue in sysfs.listdir(folder)}
+        for gpu in ids - {None}:
+            counts[gpu or 0] = counts.get(gpu or 0, 0) + 1
+    return counts
+
+
 def _process(sysfs: Root, procfs: Root, base: str, name: str, up_s: float | None) -> Seen | None:
     try:
         life = proc_text.life(procfs.read(f"{name}/stat", _SMALL))

@@ -202,7 +202,7 @@ def test_a_grandchild_that_forked_twice_and_called_setsid_does_not_outlive_the_w
     note = tmp_path / "pid"
     made = plan(ESCAPE + then, python=True)
     made["argv"].append(str(note))
-    done = window(scratch, made, deadline_s=3.0)
+    done = window(scratch, made, deadline_s=1.0)
     assert done["outcome"] == ("ok" if "out" in then else "timeout")
     assert done["survivors"] == 0
     assert not alive(int(note.read_text()))
@@ -296,7 +296,7 @@ def test_only_one_window_holds_the_nodes_lock(scratch: Path, tmp_path: Path) -> 
         one, two = (Child("runner", "exporter.windows.runner", {}) for _ in range(2))
         request = {"op": "run", "bytes": MIB, "deadline_s": 5.0, "lock": lock}
         slow = asyncio.create_task(
-            one.request({**request, "plan": plan("sleep 1"), "scratch": str(scratch)}, 20)
+            one.request({**request, "plan": plan("sleep 0.5"), "scratch": str(scratch)}, 20)
         )
         await when(scratch.exists)
         try:
