@@ -84,7 +84,9 @@ def _ecc_correctable(s: Settings) -> Alert:
     own = s["AmdGpuEccCorrectable"]
     series = f"{_GPU}ecc_correctable_errors:increase1h"
     before = s.common.span("error_range")
-    normal = f"quantile_over_time(0.95, {series}[{own.span('normal_range')}] offset {before})"
+    # A point each half hour: every point of a week, of a thousand nodes, is more than a query may read.
+    days = f"{own.span('normal_range')}:{s.common.span('baseline_step')}"
+    normal = f"quantile_over_time(0.95, {series}[{days}] offset {before})"
     # Where there is no history yet, the absolute number decides alone.
     return Alert(
         "AmdGpuEccCorrectable",

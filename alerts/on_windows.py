@@ -142,8 +142,9 @@ def _l2_hit_drop(s: Settings) -> Alert:
     own = s["AmdGpuL2HitDrop"]
     offset = own.span("offset")
     share = f'{_GPU}kernel_share:ratio40m{{kernel!="other"}}'
-    usual = f"avg_over_time({share}[{own.span('mix_range')}] offset {offset})"
-    usually = f"quantile_over_time(0.5, {_GPU}l2_hit:ratio40m[{own.span('baseline_range')}] offset {offset})"
+    mix, days = (f"{own.span(k)}:{s.common.span('baseline_step')}" for k in ("mix_range", "baseline_range"))
+    usual = f"avg_over_time({share}[{mix}] offset {offset})"
+    usually = f"quantile_over_time(0.5, {_GPU}l2_hit:ratio40m[{days}] offset {offset})"
     # The smaller of the two shares of each kernel, added up: 1 where the mix is the usual one.
     overlap = f"sum by ({GPU}) (\n  ({share} < {usual})\n  or ({usual} <= {share})\n)"
     return Alert(
