@@ -208,6 +208,36 @@ def test_the_busiest_are_at_the_top_and_the_idle_at_the_bottom(hour: Hour) -> No
     assert [(labels["gpu"], value) for labels, value in idle[:2]] == [("1", 0), ("1", 0)]
 
 
+def test_how_gpus_differ_is_told_of_all_of_them(hour: Hour) -> None:
+    busy = sorted(value for _, value in hour.panel("amdgpu-node: Busy"))
+    assert len(busy) == 16
+    for number, share in enumerate((0.9, 0.5, 0.1)):
+        place = share * (len(busy) - 1)
+        low, part = int(place), place % 1
+        between = busy[low] + part * (busy[min(low + 1, 15)] - busy[low])
+        [(labels, value)] = hour.panel("amdgpu-fleet: Busy: how GPUs differ", number=number)
+        assert (labels, value) == ({}, pytest.approx(between))
+
+
+def test_a_missing_gpu_is_not_counted_among_those_that_differ(hour: Hour) -> None:
+    there = [value for _, value in hour.panel("amdgpu-node: Busy", WITHOUT_GPU)]
+    assert len(there) == 15
+    [(_, middle)] = hour.panel("amdgpu-fleet: Busy: how GPUs differ", WITHOUT_GPU, number=1)
+    assert middle == pytest.approx(sorted(there)[7])
+
+
+def test_the_mean_time_of_a_dispatch_is_the_same_on_both_nodes_by_kernel(hour: Hour) -> None:
+    """Both replay the same windows; one restarts and loses a GPU, and no mean of 40 minutes differs."""
+    found = hour.panel("amdgpu-kernels: Mean time of a dispatch")
+    assert {frozenset(labels) for labels, _ in found} == {frozenset(("cluster", "instance", "kernel"))}
+    here, there = (
+        {labels["kernel"]: value for labels, value in found if labels["instance"] == node}
+        for node in ("node-a", "node-b")
+    )
+    assert len(here) > 5
+    assert here == pytest.approx(there, rel=0.1)
+
+
 # --- across a restart and a missing GPU -----------------------------------------------------------------
 
 
