@@ -292,3 +292,72 @@ def test_the_daemon_keeps_serving_through_every_fault_and_recovers_by_itself(tmp
         assert max(sizes) - sizes[0] < 320 * MIB
         # Forty polls leak more than half a gibibyte; none of them failed.
         assert {k: v for k, v in daemon.series().items() if "source_failures_total" in k} == failures
+
+
+EXCEPTIONS = (
+    "INVAL",
+    "NOT_SUPPORTED",
+    "DRM_ERROR",
+    "TIMEOUT",
+    "NO_PERM",
+    "BUSY",
+    "NO_DATA",
+    "UNEXPECTED_DATA",
+    "AmdSmiException",
+    "AmdSmiLibraryException",
+    "AmdSmiRetryException",
+    "AmdSmiTimeoutException",
+    "AmdSmiParameterException",
+    "AmdSmiKeyException",
+    "AmdSmiBdfFormatException",
+    "OSError",
+    "KeyError",
+    "TypeError",
+)
+LEAVES = ("N/A", None, "", "0", "12 W", [], [1, 2], {"value": 1}, True, -1, 1e308, 2**64 - 1, 65535)
+
+
+def _ours(daemon: Daemon, pci: str) -> dict[str, float]:
+    changing = ("amdgpu_up", "amdgpu_health", "amdgpu_info")
+    return {k: v for k, v in daemon.series().items() if f'pci="{pci}"' in k and not k.startswith(changing)}
+
+
+def test_the_daemon_loses_only_what_an_exception_or_a_wrong_type_spoils(tmp_path: Path) -> None:
+    """Every type of exception in every call of one GPU, then every wrong type at every leaf of it."""
+    good, bad = "0000:05:00.0", "0000:26:00.0"
+    faults = Faults(tmp_path / "control.json")
+    faults.set()
+    (tmp_path / "sys").mkdir()
+    env = {
+        "ROCM_PATH": str(ROCM),
+        "FAKE_AMDSMI_NODE": "mi300x:2",
+        "FAKE_AMDSMI_CONTROL": str(tmp_path / "control.json"),
+    }
+    arguments = ("--backend", "amdsmi", "--interval", "100ms", "--path.sysfs", str(tmp_path / "sys"))
+    with serving(tmp_path, *arguments, **env) as daemon:
+        whole, others = _ours(daemon, good), _ours(daemon, bad)
+        power = f'amdgpu_power_watts{{gpu="1",pci="{bad}"}}'
+        assert (len(whole) > 60, whole.keys() != others.keys(), power in others) == (True, True, True)
+        moods = [{"raises": {f"*:{bad}": what}} for what in EXCEPTIONS]
+        moods += [{"leaves": {bad: leaf}} for leaf in LEAVES]
+        for mood in moods:
+            faults.set(**mood)
+            _two_polls(daemon)
+            assert _ours(daemon, good) == whole, mood
+            assert daemon.value(r'source_up{source="amdsmi"}') == 1, mood
+            # A number of the right kind at every leaf may be a reading where its range allows it.
+            leaf = mood.get("leaves", {}).get(bad)
+            if type(leaf) not in (int, float, bool, list):
+                spoilt = {k: v for k, v in _ours(daemon, bad).items() if k in others}
+                assert power not in spoilt, mood
+                assert [k for k, v in spoilt.items() if v == 0 and others[k] != 0] == [], mood
+        faults.set(gone=[bad])
+        until(lambda: daemon.value(f'^amdgpu_up{{.*pci="{bad}"') == 0, what="the GPU being gone")
+        assert _ours(daemon, good) == whole
+        faults.set()
+        until(lambda: _ours(daemon, bad) == others, what="everything being back")
+
+
+def _two_polls(daemon: Daemon) -> None:
+    begun = daemon.value("exporter_generation_total") or 0
+    until(partial(_beyond, daemon, "exporter_generation_total", begun + 1), what="two more polls")

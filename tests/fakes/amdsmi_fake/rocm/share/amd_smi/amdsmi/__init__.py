@@ -171,7 +171,9 @@ def _public(function):
             _fail("NOT_FOUND")
         value = function(*args)
         if CONTROL.na and handle is not None:
-            value = _all_na(value)
+            value = _all(value, "N/A")
+        if handle is not None and handle.gpu["bdf"] in CONTROL.leaves:
+            value = _all(value, CONTROL.leaves[handle.gpu["bdf"]])
         if CONTROL.mutate and CONTROL.mutate[0] == name.removeprefix("amdsmi_"):
             value = _replaced(value, CONTROL.mutate[1], CONTROL.mutate[2])
         return value
@@ -180,12 +182,12 @@ def _public(function):
     return call
 
 
-def _all_na(value):
+def _all(value, leaf):
     if isinstance(value, dict):
-        return {k: _all_na(v) for k, v in value.items()}
+        return {k: _all(v, leaf) for k, v in value.items()}
     if isinstance(value, list):
-        return [_all_na(v) for v in value]
-    return "N/A"
+        return [_all(v, leaf) for v in value]
+    return leaf
 
 
 def _replaced(value, path, new):

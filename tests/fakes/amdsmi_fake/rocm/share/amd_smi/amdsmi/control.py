@@ -29,6 +29,7 @@ class Control:
         self.segfault = said.get("segfault", [])
         self.raises = said.get("raises", {})  # call -> status name, or exception class name
         self.leak_bytes = said.get("leak_bytes", 0)
+        self.leaves = said.get("leaves", {})  # PCI address -> what every leaf of its answers is
         self.gone = said.get("gone", [])  # PCI addresses that left
         self.unloaded = said.get("unloaded", False)  # no driver
         self.hold = said.get("hold")  # file kept open from init to shut-down
