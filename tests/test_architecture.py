@@ -26,7 +26,7 @@ _WINDOWS = tuple(f"windows.{name}" for name in _WINDOWS_IMPURE.split())
 
 # Top first: each may import its own layer and those below it. The longest matching name decides.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("cli", "service", "profiling", "sources", "__main__"),
+    ("cli", "service", "profiling", "sources", "node_status", "__main__"),
     ("web", "pages", "listener", "guard", "access", "checks", "compare.report"),
     ("collect", "owners.feed", "reader", "vitals", "history", "textfile", *_WINDOWS),
     ("backends", "profilers", "owners"),

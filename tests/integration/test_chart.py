@@ -28,7 +28,7 @@ EVERYTHING = {
     "serviceMonitor": {"enabled": True},
     "prometheusRule": {"enabled": True},
     "dashboards": {"enabled": True},
-    "nodeHealth": {"enabled": True},
+    "nodeHealth": {"plugin": True},
 }
 ATTACH = {
     "profile": "profiling",
@@ -54,6 +54,7 @@ PROTECTED = {
 }
 SETUPS: dict[str, dict[str, Any]] = {
     "with TLS": PROTECTED,
+    "node condition": {"nodeHealth": {"condition": True, "label": True}},
     "metrics": {"profile": "metrics"},
     "attribution": {"profile": "attribution"},
     "attribution with processes": {"profile": "attribution", "attribution": {"hostPID": True}},
@@ -123,8 +124,8 @@ def one(objects: Objects, kind: str, ending: str = "") -> dict[str, Any]:
 
 
 def container(objects: Objects) -> dict[str, Any]:
-    [found] = one(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"]
-    return dict(found)
+    found = one(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"]
+    return dict(next(c for c in found if c["name"] == "exporter"))
 
 
 @pytest.mark.parametrize("setup", SETUPS)
@@ -228,7 +229,7 @@ VALUES = tree(
     ),
     dashboards=tree(enabled=st.booleans(), labelValue=TEXTS),
     networkPolicy=tree(enabled=st.booleans(), **{"from": st.just([{"podSelector": {}}])}),
-    nodeHealth=tree(enabled=st.booleans(), namespace=NAMES),
+    nodeHealth=tree(condition=st.booleans(), plugin=st.booleans(), pluginNamespace=NAMES),
     config=tree(
         log=tree(level=st.sampled_from(["debug", "error"])),
         poll=tree(interval=st.sampled_from(["1s", "1m30s"])),
@@ -254,7 +255,9 @@ def test_whatever_the_schema_takes_is_rendered_and_valid_or_refused_in_one_line(
     done = helm("template", "gpus", str(CHART), values=values)
     if done.returncode:
         [said] = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
-        assert re.search(r"daemonset\.yaml:\d+:\d+\): (profiling|serviceMonitor|web)\.\S+", said), said
+        assert re.search(
+            r"daemonset\.yaml:\d+:\d+\): (profiling|serviceMonitor|web|nodeHealth)\.\S+", said
+        ), said
         return
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     objects = [found for found in yaml.load_all(done.stdout, loader) if found]
@@ -305,6 +308,9 @@ def test_whatever_the_schema_takes_is_rendered_and_valid_or_refused_in_one_line(
         ({**ATTACH, "config": {}}, "config.windows.allow, and it lists none"),
         ({"profiling": {"devices": {"privileged": True}}}, "opens no device; leave it false"),
         ({"web": {"scheme": "https"}}, "web.secret names no Secret"),
+        ({"nodeHealth": {"label": True}}, "nodeHealth.condition is not; the label comes with it"),
+        ({"nodeHealth": {"condition": True, "plugin": True}}, "both set the condition; choose one"),
+        ({"nodeHealth": {"condition": True}, "web": {"secret": "x"}}, "asks the daemon over plain HTTP"),
     ],
 )
 def test_a_bad_value_is_refused_with_a_line_that_names_it(
@@ -329,7 +335,33 @@ def test_the_metrics_profile_can_do_nothing_but_read(render: Callable[..., Objec
     )
 
 
-@pytest.mark.parametrize("setup", SETUPS)
+@pytest.mark.parametrize("label", [False, True])
+def test_only_the_container_of_the_node_condition_has_a_token_and_little_it_may_do(
+    label: bool, render: Callable[..., Objects]
+) -> None:
+    objects = render({"nodeHealth": {"condition": True, "label": label}})
+    pod = one(objects, "DaemonSet")["spec"]["template"]["spec"]
+    [api] = [v["name"] for v in pod["volumes"] if "projected" in v]
+    holders = [c["name"] for c in pod["containers"] if api in {m["name"] for m in c["volumeMounts"]}]
+    assert holders == ["node-health"]
+    side = next(c for c in pod["containers"] if c["name"] == "node-health")
+    assert side["securityContext"] == container(objects)["securityContext"]
+    assert ("--label" in side["args"]) is label
+    allowed = {
+        (o["kind"], resource, verb)
+        for o in objects
+        if o["kind"] in ("Role", "ClusterRole")
+        for rule in o["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    least = {("ClusterRole", "nodes/status", verb) for verb in ("get", "patch")} | {
+        ("Role", "events", "create")
+    }
+    assert allowed == least | ({("ClusterRole", "nodes", "patch")} if label else set())
+
+
+@pytest.mark.parametrize("setup", [name for name in SETUPS if name != "node condition"])
 def test_no_profile_talks_to_the_api_server(setup: str, render: Callable[..., Objects]) -> None:
     objects = render(SETUPS[setup])
     assert [o for o in objects if "Role" in o["kind"]] == []
@@ -511,7 +543,14 @@ def test_checkov_finds_exactly_what_is_explained_beside_it(
 ) -> None:
     program = kube_tool("checkov")
     explained: set[tuple[str, str, str]] = set()
-    for name in ("metrics", "attribution with processes", "spool", "canary, privileged", "attach"):
+    for name in (
+        "metrics",
+        "attribution with processes",
+        "spool",
+        "canary, privileged",
+        "attach",
+        "node condition",
+    ):
         objects = render(SETUPS[name])
         folder = name.replace(" ", "-").replace(",", "")
         for o in objects:

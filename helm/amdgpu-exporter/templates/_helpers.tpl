@@ -74,6 +74,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.serviceMonitor.tlsConfig (ne .Values.web.scheme "https") -}}
 {{- fail "serviceMonitor.tlsConfig is set, but web.scheme is http; set it to https" -}}
 {{- end -}}
+{{- with .Values.nodeHealth -}}
+{{- if and .label (not .condition) -}}
+{{- fail "nodeHealth.label is set, but nodeHealth.condition is not; the label comes with it" -}}
+{{- end -}}
+{{- if and .condition .plugin -}}
+{{- fail "nodeHealth.condition and nodeHealth.plugin would both set the condition; choose one" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.nodeHealth.condition .Values.web.secret -}}
+{{- fail "nodeHealth.condition asks the daemon over plain HTTP, which web.secret may forbid; use nodeHealth.plugin with your own address, or leave one out" -}}
+{{- end -}}
 {{- if and (eq .Values.web.scheme "https") (not .Values.web.secret) -}}
 {{- fail "web.scheme is https, but web.secret names no Secret with web.yml and certificates" -}}
 {{- end -}}
