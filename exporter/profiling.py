@@ -15,12 +15,13 @@ from exporter.collect import Collector
 from exporter.config import Config
 from exporter.host import Clock, Root
 from exporter.model import Device, Outcome, Series, Slot, Value, Window, WindowOutcome
-from exporter.profilers.plan import Plan, Refusal, Request, Tool
+from exporter.profilers.toolbox import Toolbox
 from exporter.windows.baseline import Healthy
 from exporter.windows.breaker import BreakerRules
 from exporter.windows.feed import Feed
+from exporter.windows.keeper import FileKeeper
 from exporter.windows.ledger import SOURCE, Keep, Ledger
-from exporter.windows.order import Keeper, Memory, Order, Place
+from exporter.windows.order import Keeper, Order, Place
 from exporter.windows.policy import Deny, Rules, Skip, Start
 from exporter.windows.quota import Share
 from exporter.windows.sampler import Sampler
@@ -53,8 +54,8 @@ class Profiling:
         self._reducer = Child("reducer", "exporter.windows.reducer", here)
         paths = {"sysfs": config.path.sysfs, "procfs": config.path.procfs}
         self._runner = Child("runner", "exporter.windows.runner", paths)
-        taker = Taker(self._order(), place, clock, self._runner, NoProfilers())
-        self.sampler = Sampler(taker, clock, keeper or Memory(), self)
+        taker = Taker(self._order(), place, clock, self._runner, Toolbox())
+        self.sampler = Sampler(taker, clock, keeper or FileKeeper(self._state() / "sampling.json"), self)
         self._feeding: asyncio.Task[None] | None = None
         self._fed_from: object = None
         self._served: tuple[tuple[Series, ...], tuple[Series, ...], tuple[Series, ...]] = (), (), ()
@@ -195,16 +196,6 @@ class Profiling:
             str(self._state() / "window.lock"),
             path.sysfs,
         )
-
-
-class NoProfilers:
-    """The toolbox of a machine without any."""
-
-    def plan(self, _request: Request, _tools: Sequence[Tool], _scratch: str, /) -> Plan | Refusal:
-        return Refusal(WindowOutcome.BLOCKED, "no_profiler", "no profiler is found here; install rocprofv3")
-
-    def sets(self, _gfx: str, _deep: bool, /) -> Sequence[tuple[str, ...]]:
-        return ()
 
 
 def order(config: Config, *, replayed: bool = False) -> Order:

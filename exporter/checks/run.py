@@ -24,6 +24,7 @@ from exporter.backends.sysfs import SysfsBackend
 from exporter.config import Config, load, parse_duration, state_directory
 from exporter.host import Clock, Root
 from exporter.model import ConfigError, Device, SourceError
+from exporter.profilers import find
 from exporter.profilers import job as jobs
 from exporter.profilers.job import Periods
 from exporter.profilers.plan import Refusal, Tool
@@ -31,7 +32,7 @@ from exporter.windows import delivery, lookout, quota
 from exporter.windows.agents import label
 from exporter.windows.quota import PARTIAL, Share
 
-_HELP_S, _TRY_S = 30.0, 60.0
+_TRY_S = 60.0
 _TEXT_MOST = 1 << 20
 _LOOK_EVERY_S = 10.0
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
@@ -157,30 +158,22 @@ def outer_uid(proc: Root) -> int:
 
 
 def _tool() -> Tool:
-    path = shutil.which("rocprofv3") or shutil.which("/opt/rocm/bin/rocprofv3")
-    if path is None:
+    try:
+        tool = find.rocprofv3(os.environ)
+    except SourceError as e:
+        raise UnprofiledError(str(e)) from None
+    if tool is None:
         raise UnprofiledError("there is no rocprofv3 on PATH or in /opt/rocm/bin")
-    done = command.run_once([path, "--help"], _HELP_S, _TEXT_MOST, os.environ)
-    if done.code != 0:
-        raise UnprofiledError(f"{path} --help {_ended(done)}")
-    return Tool("rocprofv3", path, None, jobs.options(done.stdout.decode("utf-8", "replace")))
+    return tool
 
 
 def _try_out(wrapped: Sequence[str], partial: Path) -> None:
     """Run a command that does nothing in the same way: what would stop the job stops this one."""
     done = command.run_once([*wrapped, "/bin/true"], _TRY_S, _TEXT_MOST, os.environ)
     if done.code != 0:
-        raise UnprofiledError(f"rocprofv3 around /bin/true {_ended(done)}")
+        raise UnprofiledError(f"rocprofv3 around /bin/true {find.ended(done)}")
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(partial / "out")
-
-
-def _ended(done: command.Finished) -> str:
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    said = f": {lines[-1][:200]}" if lines else ""
-    if done.outcome is not command.Ending.EXITED:
-        return f"ended by {done.outcome}{said}"
-    return f"ended with code {done.code}{said}"
 
 
 def _spool(config: Config, given: Path | None) -> Path:

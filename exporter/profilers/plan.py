@@ -34,6 +34,10 @@ class Tool:
     options: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
+    def as_json(self) -> dict[str, Any]:
+        """The tool as it travels between processes."""
+        return {**asdict(self), "options": sorted(self.options)}
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

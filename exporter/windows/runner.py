@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 from exporter import command, worker
 from exporter.host import Root
 from exporter.model import Reason, SourceError, WindowOutcome
+from exporter.profilers import find
 from exporter.windows import kin, lookout, seen
 
 MARK = "AMDGPU_EXPORTER_WINDOW"
@@ -51,7 +52,13 @@ def main() -> None:
         rocm = Root("/").text("opt/rocm/.info/version")
         return {"seen": seen.as_json(lookout.look(sysfs, procfs)), "rocm": rocm}
 
-    worker.serve({"run": run, "look": look, "probe": lambda _: {"tools": []}})
+    worker.serve({"run": run, "look": look, "probe": probe})
+
+
+def probe(_request: Mapping[str, Any]) -> worker.Message:
+    """The profilers of this machine. Errors: SourceError where one does not work."""
+    tool = find.rocprofv3(os.environ)
+    return {"tools": [] if tool is None else [tool.as_json()]}
 
 
 def _leave(_sign: int, _frame: FrameType | None) -> NoReturn:

@@ -220,7 +220,7 @@ class Sampler:
         try:
             seen = await self._taker.look()
         except SourceError as e:
-            return Skip(SkipReason.NO_PROFILER, f"the runner does not work: {e}")
+            return Skip(SkipReason.NO_PROFILER, str(e))
         node = replace(node, rocm=self._taker.rocm)
         preset, allow = self._order.rules.preset, self._order.allow
         facts, target = self._targets.facts(node, seen, preset, allow, devices)
