@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
-from daemon import ROOT, free_port, serving
+from daemon import COMMAND, ROOT, Daemon, environment, free_port, serving, until
 
 from exporter import config
 from exporter.config.keys import keys
@@ -128,6 +131,78 @@ def test_the_unit_and_its_configuration_mean_the_same_places() -> None:
     known = {key.env for key in keys().values()}
     assert set(variables) <= known
     assert config.load(None, variables, {}).config.windows.preset == "spool"
+
+
+def allowed_calls() -> frozenset[str]:
+    """The system calls that the unit's filter lets through, groups taken apart."""
+
+    def expand(name: str) -> set[str]:
+        lines = run(tool("systemd-analyze"), "syscall-filter", name).stdout.splitlines()[1:]
+        found: set[str] = set()
+        for line in (line.strip() for line in lines):
+            if line and not line.startswith("#"):
+                found |= expand(line) if line.startswith("@") else {line}
+        return found
+
+    allowed: set[str] = set()
+    text = (DEPLOY / "systemd" / "amdgpu-exporter.service").read_text()
+    for words in re.findall(r"^SystemCallFilter=(.*)$", text, re.MULTILINE):
+        groups = set().union(*(expand(w) for w in words.lstrip("~").split()))
+        allowed = allowed - groups if words.startswith("~") else allowed | groups
+    return frozenset(allowed)
+
+
+WITHOUT_CODE_IN_DATA = """
+import ctypes, os, sys
+# As MemoryDenyWriteExecute=yes; a kernel that does not know it says so and goes on.
+sys.stderr.write(f"denied={ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0}\\n")
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_the_daemon_lives_with_what_the_unit_takes_from_it(tmp_path: Path) -> None:
+    """Its system calls are those of the filter, and it needs no memory that is written and executed."""
+    if run(tool("strace"), "-f", "-o", tmp_path / "try", "true").returncode:
+        pytest.skip("strace may not trace here")
+    port = free_port()
+    sysfs = ROOT / "exporter" / "demo" / "mi300x-8x" / "sys"
+    serve = [
+        *COMMAND,
+        "serve",
+        "--backend",
+        "sysfs",
+        "--path.sysfs",
+        str(sysfs),
+        "--listen",
+        f"127.0.0.1:{port}",
+    ]
+    traced = [tool("strace"), "-f", "-qq", "-c", "-U", "name", "-o", str(tmp_path / "calls")]
+    argv = [*traced, sys.executable, "-c", WITHOUT_CODE_IN_DATA, *serve]
+    env = environment(STATE_DIRECTORY=str(tmp_path / "state"))
+    with (tmp_path / "log").open("wb") as err, subprocess.Popen(argv, stderr=err, env=env) as process:
+        daemon = Daemon(process, port, tmp_path / "log")
+        try:
+            until(lambda: _answers(daemon), 30, "the traced daemon being ready")
+            assert daemon.get("/metrics")[1].count("\namdgpu_up{") == 8
+            assert daemon.get("/")[0] == daemon.post("/-/reload")[0] == 200
+            [traced_one] = psutil.Process(process.pid).children()
+            traced_one.terminate()
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+    used = {
+        line.strip()
+        for line in (tmp_path / "calls").read_text().splitlines()
+        if re.match(r"\s*[a-z]\w*$", line)
+    }
+    assert len(used - {"syscall", "total"}) > 40
+    assert used - {"syscall", "total"} - allowed_calls() == set()
+
+
+def _answers(daemon: Daemon) -> bool:
+    with contextlib.suppress(OSError):
+        return daemon.get("/-/ready")[0] == 200
+    return False
 
 
 # Slurm
@@ -391,6 +466,16 @@ def test_vmagent_accepts_its_configuration(beside: Callable[[Path], Path], tmp_p
         tool("vmagent", newer=True), *argv, store, "-remoteWrite.url=http://127.0.0.1:1/x", cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_test_of_the_chart_passes_where_pods_answer_and_fails_where_none_does(tmp_path: Path) -> None:
+    program = ROOT / "helm" / "amdgpu-exporter" / "files" / "test.py"
+    with serving(tmp_path, "--backend", "replay") as daemon:
+        port = daemon.url.rpartition(":")[2]
+        done = run(sys.executable, program, "127.0.0.1", port, "read")
+        assert (done.returncode, done.stdout) == (0, "127.0.0.1 amdgpu_devices 8\n1 pods answer\n")
+        assert run(sys.executable, program, "127.0.0.1", port, "connect").returncode == 0
+    assert run(sys.executable, program, "127.0.0.1", port, "read").returncode != 0
 
 
 # Compose
