@@ -227,6 +227,21 @@ def run(
     raise typer.Exit(jobs.main(command, (every, length, windows), config, spool))
 
 
+@app.command(epilog="Example: amdgpu-exporter mark new-driver")
+def mark(
+    phase: Annotated[str, typer.Argument(help="Name of the phase that begins now.")],
+    url: Annotated[str | None, typer.Option(help="Address of the daemon [http://127.0.0.1:9408].")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="File with the token for POST.")] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="Certificate of the authority, for https.")] = None,
+    config: _Config = None,
+) -> None:
+    """Name the phase from now on, so that before and after a change can be compared."""
+    from exporter.checks import mark as marks
+
+    loaded = _load(config, None, None).config
+    typer.echo(marks.mark(phase, url or marks.address(loaded.listen), token_file, ca_file))
+
+
 @app.command(epilog="Example: amdgpu-exporter record ./my-node --frames 12 --every 5s")
 def record(
     dest: Annotated[Path, typer.Argument(help="New folder for the capture.")],

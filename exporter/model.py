@@ -246,6 +246,8 @@ class Window:
     bounds: tuple[int, int] | None = None
     agents: Mapping[str, DeviceId] = field(default_factory=dict)
     scope: str = "process"
+    run: str | None = None  # the process instance it was taken of, where that is known
+    first: bool = False  # the first window of its run, in which caches and clocks are cold
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -13,20 +14,34 @@ from exporter.catalogue.window import SAMPLING_STATES
 from exporter.child import Child
 from exporter.collect import Collector
 from exporter.config import Config
+from exporter.history.client import History
+from exporter.history.context import contexts
 from exporter.host import Clock, Root
-from exporter.model import Device, Outcome, Series, Slot, Value, Window, WindowOutcome
+from exporter.logs import event
+from exporter.model import (
+    Device,
+    Outcome,
+    Series,
+    Slot,
+    Source,
+    Value,
+    Window,
+    WindowOutcome,
+    WindowResult,
+)
 from exporter.profilers.toolbox import Toolbox
 from exporter.windows.baseline import Healthy
 from exporter.windows.breaker import BreakerRules
 from exporter.windows.feed import Feed
-from exporter.windows.keeper import FileKeeper
 from exporter.windows.ledger import SOURCE, Keep, Ledger
-from exporter.windows.order import Keeper, Order, Place
+from exporter.windows.order import Memory, Order, Place
 from exporter.windows.policy import Deny, Rules, Skip, Start
 from exporter.windows.quota import Share
 from exporter.windows.sampler import Sampler
 from exporter.windows.spool import ReplaySchedule, Spool
 from exporter.windows.taker import Taker
+
+log = logging.getLogger(__name__)
 
 _NO_WINDOWS = "No windows are taken in"
 
@@ -43,7 +58,7 @@ class Profiling:
         clock: Clock,
         spawn: Spawn,
         replay: str | None = None,
-        keeper: Keeper | None = None,
+        history: History | None = None,
     ) -> None:
         self.config = config
         self.ledger = Ledger(_keep(config))
@@ -55,13 +70,18 @@ class Profiling:
         paths = {"sysfs": config.path.sysfs, "procfs": config.path.procfs}
         self._runner = Child("runner", "exporter.windows.runner", paths)
         taker = Taker(self._order(), place, clock, self._runner, Toolbox())
-        self.sampler = Sampler(taker, clock, keeper or FileKeeper(self._state() / "sampling.json"), self)
+        self.history = history
+        self.sampler = Sampler(taker, clock, history or Memory(), self)
         self._feeding: asyncio.Task[None] | None = None
         self._fed_from: object = None
         self._served: tuple[tuple[Series, ...], tuple[Series, ...], tuple[Series, ...]] = (), (), ()
 
-    def start(self) -> None:
-        """Begin, as the configuration says."""
+    async def start(self) -> None:
+        """Begin, as the configuration says, from where an earlier daemon stopped."""
+        if self.history:
+            await self.history.open()
+            for problem in self.ledger.restore(self.history.kept):
+                event(log, logging.WARNING, problem)
         self._feed()
         self._spawn(self.sampler.run())
 
@@ -75,17 +95,22 @@ class Profiling:
     async def stop(self) -> None:
         """End a window that runs, and every child."""
         await asyncio.gather(self.sampler.stop(), self._reducer.stop())
+        if self.history:
+            await self.history.child.stop()
 
     def children(self) -> list[Child]:
         """Those that may run by the configuration in force."""
         feeding = [self._reducer] if self._feeding else []
-        return [*feeding, *([self._runner] if self.sampler.active else [])]
+        keeping = [self.history.child] if self.history else []
+        return [*feeding, *keeping, *([self._runner] if self.sampler.active else [])]
 
     # --- what is served -------------------------------------------------------------------------------
 
     def slot(self, now: float) -> Slot:
         """All that stands of windows now; the state of sampling also where none are taken in."""
         state, more = self.sampler.state, self.sampler.readings()
+        if self.history:
+            more = (*more, *self.history.readings())
         if self._feeding is None:
             states = [(Series("amdgpu_sampling_state", None, (s,)), int(s == state)) for s in SAMPLING_STATES]
             return self._with(Slot(Outcome(SOURCE, True, None, "", 0.0, now, now)), [*states, *more])
@@ -118,6 +143,44 @@ class Profiling:
     def failed(self, window: Window, outcome: WindowOutcome, detail: str) -> None:
         """Count a window that gave nothing."""
         self.ledger.add(window, (), (), outcome, self._clock.now(), detail)
+
+    # --- what the feed asks ---------------------------------------------------------------------------
+
+    async def knows(self, path: Path, /) -> bool:
+        """Whether an earlier daemon took this window in."""
+        origin = self._origin(path)
+        return bool(self.history and origin and await self.history.knows(origin))
+
+    async def keep(
+        self,
+        path: Path,
+        window: Window,
+        sources: Sequence[Source],
+        results: Sequence[WindowResult],
+        outcome: WindowOutcome,
+        at: float,
+        /,
+    ) -> None:
+        """Keep a window, what was known of its GPUs, and the totals that it changed."""
+        if self.history is None:
+            return
+        collector = self._collector
+        current = collector.current
+        slots = current.snapshot.slots.values() if current else ()
+        about = contexts(results, collector.inventory.devices, slots, None)
+        state = self.ledger.dump({r.device for r in results if r.device})
+        await self.history.append(
+            window, sources, results, outcome, at, origin=self._origin(path), contexts=about, state=state
+        )
+
+    def _origin(self, path: Path) -> str | None:
+        """What tells one window from another that had its name; a replay shows the same ones again."""
+        if self._replay is not None:
+            return None
+        try:
+            return f"{path.parent.name}/{path.name} {path.stat().st_mtime_ns}"
+        except OSError:
+            return None
 
     # --- what others ask ------------------------------------------------------------------------------
 
@@ -161,6 +224,7 @@ class Profiling:
             self._collector.publish,
             lambda: self.config.bottleneck.thresholds,
             self.sampler.took,
+            self,
         )
         self._feeding = self._spawn(feed.run())
 

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from exporter.checks.health import Watch
 from exporter.collect import Collector, Timing
 from exporter.config import Config
 from exporter.guard import Guard
+from exporter.history.client import History
 from exporter.host import Clock
 from exporter.listener import BACKLOG, Door
 from exporter.logs import event
@@ -62,7 +64,8 @@ class Service:
         self._door = Door(Access(config.web.config_file))
         self.collector.refused = self._door.refused
         root = polled[0].root if replay else None
-        self.profiling = Profiling(config, self.collector, self._clock, self._spawn, root)
+        self._scratch = tempfile.TemporaryDirectory(prefix="amdgpu-exporter-") if replay else None
+        self.profiling = Profiling(config, self.collector, self._clock, self._spawn, root, self._history())
         self.collector.windows, self.collector.windows_expiry = self.profiling.slot, self.profiling.expiry
         self.watch = Watch()
         self.collector.judge = self.watch.look
@@ -95,7 +98,7 @@ class Service:
         loop.add_signal_handler(signal.SIGHUP, lambda: self._spawn(self._reload_by_signal()))
         for source in self.collector.sources:
             self._spawn(self.collector.run(source))
-        self.profiling.start()
+        self._spawn(self.profiling.start())
         self._list_children()
         if self._texts:
             self._spawn(self._texts.run(self.collector.publish))
@@ -130,6 +133,8 @@ class Service:
         await asyncio.gather(self.profiling.stop(), *(child.stop() for child in self.collector.children))
         stopping.cancel()
         await serving
+        if self._scratch:
+            self._scratch.cleanup()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -181,7 +186,16 @@ class Service:
         windows = self.profiling
         preset = lambda: self.config.windows.preset  # noqa: E731
         live = Live(self.collector, windows.ledger, self._all_notes, preset, windows.status)
-        return create(self.collector, self.reload, self._token, live, self.watch, windows)
+        return create(self.collector, self.reload, self._token, live, self.watch, windows, windows.history)
+
+    def _history(self) -> History | None:
+        """Where windows are kept; of a replay only for as long as it lasts."""
+        keep = self.config.history
+        if not keep.enabled:
+            return None
+        folder = Path(self._scratch.name) if self._scratch else None
+        folder = folder or configuration.state_directory(self.config, os.environ)
+        return History(str(folder), keep.max_bytes, keep.max_age, self._clock)
 
     def _list_children(self) -> None:
         own = [source.child for source in self.collector.sources]

@@ -1,4 +1,4 @@
-"""Entries: what the readings of a GPU add up to."""
+"""Entries: what the readings of a GPU add up to, and the phase that people say it is in."""
 
 from __future__ import annotations
 
@@ -16,5 +16,15 @@ METRICS: tuple[Metric, ...] = (
         labels=("state",),
         states=("healthy", "degraded", "unhealthy", "unknown"),
         check="amdgpu-exporter health --json",
+    ),
+    Metric(
+        "phase",
+        Kind.INFO,
+        Unit.NONE,
+        "The phase that was named last with `amdgpu-exporter mark`, such as baseline. Absent until one is.",
+        Scope.NODE,
+        (0, 1),
+        labels=("phase",),
+        check="curl -s localhost:9408/api/v1/marks",
     ),
 )

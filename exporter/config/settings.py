@@ -174,6 +174,18 @@ class BottleneckSection(Section):
         return Thresholds(**self.model_dump())
 
 
+class HistorySection(Section):
+    """What is kept of windows on disk, in the state folder."""
+
+    enabled: bool = _key(
+        True, "Keep windows, so that they can be compared and totals outlive a restart.", reload=False
+    )
+    max_bytes: int = _key(
+        2 * 1024**3, "Size of the file (bytes); the oldest windows make way.", reload=False, ge=1_000_000
+    )
+    max_age: Duration = _key(366 * 86_400.0, "Age at which windows make way.", reload=False, ge=3600)
+
+
 class SeriesSection(Section):
     """The bound on what is served."""
 
@@ -261,6 +273,7 @@ class Config(Section):
     labels: LabelsSection = LabelsSection()
     kernels: KernelsSection = KernelsSection()
     bottleneck: BottleneckSection = BottleneckSection()
+    history: HistorySection = HistorySection()
     series: SeriesSection = SeriesSection()
     textfile: TextfileSection = TextfileSection()
     log: LogSection = LogSection()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from exporter.checks import health
 from exporter.collect import Collector
 from exporter.model import ConfigError, Snapshot
 from exporter.pages import first_paint, runbooks
+from exporter.pages import marks as mark_routes
 from exporter.pages import sampling as sampling_routes
 from exporter.pages.live import Live
 from exporter.web import may_post
@@ -68,6 +70,7 @@ def create(
     live: Live,
     watch: health.Watch | None = None,
     sampling: sampling_routes.Sampling | None = None,
+    marks: mark_routes.Marks | None = None,
 ) -> FastAPI:
     """The application.
 
@@ -159,8 +162,14 @@ def create(
             "sampling": live.sampling(),
         }
 
-    sampling_routes.add(app, sampling, lambda request: may_post(request.scope, token()))
+    allowed = partial(_may_post, token)
+    sampling_routes.add(app, sampling, allowed)
+    mark_routes.add(app, marks, allowed)
     return app
+
+
+def _may_post(token: Callable[[], str | None], request: Request) -> bool:
+    return may_post(request.scope, token())
 
 
 def _snapshot(collector: Collector) -> Snapshot:

@@ -5,8 +5,9 @@ Integers inside (nanoseconds, counts); seconds only where series are handed out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from exporter.catalogue import CATALOGUE, chips
 from exporter.catalogue.schema import Unit
@@ -21,7 +22,7 @@ from exporter.model import (
     WindowOutcome,
     WindowResult,
 )
-from exporter.windows.kernels import OTHER, KernelSet
+from exporter.windows.kernels import OTHER, KernelSet, checked
 
 MODES = ("trace", "counters")
 FOREIGN = "other"  # label value for what files may call anything they like
@@ -70,6 +71,7 @@ class Book:
 
     def __init__(self, device: Device) -> None:
         self.gfx = device.gfx
+        self.uuid = device.uuid
         self.totals: dict[Key, int | float] = dict.fromkeys(_zero_keys(), 0)
         self.tallies: dict[Key, Tally] = {key: Tally() for key in _tally_keys()}
         self.kernels = KernelSet()
@@ -98,6 +100,37 @@ class Book:
         if has_counters(result):
             self._add_counters(result)
             self._show("counters", at, counter_gauges(result, self.gfx))
+
+    def dump(self) -> dict[str, Any]:
+        """All that only grows, as JSON values."""
+        return {
+            "totals": [[name, list(labels), value] for (name, labels), value in self.totals.items()],
+            "tallies": [
+                [name, list(labels), t.buckets, t.count, t.ns] for (name, labels), t in self.tallies.items()
+            ],
+            "last": self.last,
+            "kernels": self.kernels.dump(),
+        }
+
+    def restore(self, raw: Mapping[str, Any]) -> None:
+        """Go on from what ``dump`` gave. Errors: ValueError, KeyError, TypeError; then nothing is changed.
+
+        What the catalogue no longer knows is left out.
+        """
+        totals = {(n, tuple(map(str, ls))): checked(v) for n, ls, v in raw["totals"] if _known(n, ls)}
+        tallies = {}
+        for name, labels, buckets, count, ns in raw["tallies"]:
+            if _known(name, labels) and len(buckets) == len(LAUNCH_BUCKETS_NS):
+                tallies[name, tuple(map(str, labels))] = Tally(
+                    [int(checked(b)) for b in buckets], int(checked(count)), int(checked(ns))
+                )
+        last = {str(mode): checked(at) for mode, at in raw["last"].items()}
+        self.kernels.restore(raw["kernels"])
+        self.totals |= totals
+        self.tallies |= tallies
+        self.last |= last
+        if totals.get(("amdgpu_counters_available_instructions_total", ("compute",))):
+            self._peak_known = True
 
     def _add_trace(self, r: WindowResult) -> None:
         timeline = [(state, r.timeline_ns.get(state)) for state in TimelineState]
@@ -172,6 +205,10 @@ class Book:
         for shown in self.shown.values():
             if now < shown.at + hold_s:
                 yield from shown.values.items()
+
+
+def _known(name: str, labels: Sequence[str]) -> bool:
+    return name in CATALOGUE and len(CATALOGUE[name].labels) == len(labels)
 
 
 def _zero_keys() -> Iterator[Key]:

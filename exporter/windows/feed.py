@@ -16,7 +16,7 @@ from typing import Protocol
 from exporter.child import Child
 from exporter.host import Clock
 from exporter.logs import event
-from exporter.model import FormatError, SourceError, Window, WindowOutcome, WindowResult
+from exporter.model import FormatError, Source, SourceError, Window, WindowOutcome, WindowResult
 from exporter.windows import wire
 from exporter.windows.bottleneck import Thresholds
 from exporter.windows.ledger import Ledger
@@ -41,6 +41,33 @@ class Spool(Protocol):
     def quarantine(self, path: Path, reason: str) -> None: ...
 
 
+class Archive(Protocol):
+    """What keeps windows beyond this process, and knows those of an earlier one."""
+
+    async def knows(self, path: Path, /) -> bool: ...
+
+    async def keep(
+        self,
+        path: Path,
+        window: Window,
+        sources: Sequence[Source],
+        results: Sequence[WindowResult],
+        outcome: WindowOutcome,
+        at: float,
+        /,
+    ) -> None: ...
+
+
+class Forgetful:
+    """An archive for a daemon without one."""
+
+    async def knows(self, _path: Path, /) -> bool:
+        return False
+
+    async def keep(self, *_window: object) -> None:
+        return None
+
+
 class Feed:
     """Looks for finished windows for ever.
 
@@ -57,6 +84,7 @@ class Feed:
         added: Callable[[], None],
         limits: Callable[[], Thresholds],
         told: Told = lambda _name, _outcome, _detail, _results: None,
+        archive: Archive | None = None,
     ) -> None:
         self._ledger = ledger
         self._spool = spool
@@ -65,6 +93,7 @@ class Feed:
         self._added = added
         self._limits = limits
         self._told = told
+        self._archive = archive or Forgetful()
 
     async def run(self) -> None:
         started = idle_since = self._clock.monotonic()
@@ -82,17 +111,23 @@ class Feed:
     async def take(self, path: Path) -> None:
         """One folder: reduce it, add it, and clear it away."""
         now = self._clock.now
+        if await self._archive.knows(path):
+            # A daemon before us took it in, and ended before it could clear it away.
+            await asyncio.to_thread(self._spool.done, path)
+            return
         try:
             request = {"op": "reduce", "path": str(path), "limits": asdict(self._limits())}
             answer = await self._reducer.request(request, DEADLINE_S)
             window, sources, results = wire.decode(answer)
             outcome = WindowOutcome(answer["outcome"])
-            self._ledger.add(window, sources, results, outcome, now())
+            at = now()
+            self._ledger.add(window, sources, results, outcome, at)
         except SourceError as e:
             self._fail(path, wire.outcome_of_failure(e.reason), str(e))
         except (FormatError, ValueError, KeyError) as e:
             self._fail(path, WindowOutcome.MALFORMED, str(e))
         else:
+            await self._archive.keep(path, window, sources, results, outcome, at)
             self._told(path.name, outcome, "", results)
             await asyncio.to_thread(self._spool.done, path)
         self._added()

@@ -224,4 +224,6 @@ def _window(root: Path, manifest: Manifest | None, decoded: Sequence[Decoded]) -
         mode=manifest.mode or window.mode,
         bounds=manifest.terms.bounds,
         agents=manifest.agents or {},
+        run=manifest.run,
+        first=manifest.first,
     )

@@ -6,9 +6,10 @@ Knows nothing of files or devices; time is handed in.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any
 
 from exporter.model import KernelStat
 
@@ -125,9 +126,44 @@ class KernelSet:
         """When each named kernel would lose its series."""
         return (total.seen + unseen_s for total in self.named.values())
 
+    def dump(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+
+        def each(totals: Mapping[str, Total]) -> dict[str, list[float]]:
+            return {name: [t.ns, t.calls, t.seen] for name, t in totals.items()}
+
+        rest = each({"other": self.other, "floor": self._floor})
+        return {"named": each(self.named), "retired": each(self._retired), "examples": self.examples, **rest}
+
+    def restore(self, raw: Mapping[str, Any]) -> None:
+        """Take over what ``dump`` gave. Errors: ValueError, KeyError, TypeError; then nothing is changed."""
+        named = {str(name): _total(row) for name, row in raw["named"].items()}
+        retired = {str(name): _total(row) for name, row in raw["retired"].items()}
+        examples = {str(name): str(full) for name, full in raw["examples"].items() if name in named}
+        other, floor = _total(raw["other"]), _total(raw["floor"])
+        self.named, self._retired, self.examples, self.other, self._floor = (
+            named,
+            retired,
+            examples,
+            other,
+            floor,
+        )
+
     def _revived(self, name: str) -> Total:
         # Totals too old to be kept one by one are remembered by their maximum: starting there is never lower.
         return self._retired.pop(name, None) or Total(self._floor.ns, self._floor.calls)
+
+
+def checked(value: Any) -> Any:
+    """A number that a counter may stand at. Errors: ValueError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError(f"{value!r} is no amount")
+    return value
+
+
+def _total(row: Any) -> Total:
+    ns, calls, seen = row
+    return Total(int(checked(ns)), int(checked(calls)), float(checked(seen)))
 
 
 def merge(stats: Iterable[KernelStat]) -> dict[str, _Merged]:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue.window import SAMPLING_STATES
@@ -29,13 +29,16 @@ from exporter.model import (
     WindowResult,
 )
 from exporter.windows.book import FOREIGN, MODES, Book, faults
-from exporter.windows.kernels import UNSEEN_S, short
+from exporter.windows.kernels import UNSEEN_S, checked, short
 
 SOURCE = "windows"
 _MANY_DEVICES = 16
 _REASONS_MAX = 20
 _RECENT = 50
 _TEXT_MAX = 500
+_VERSION = 1
+_PREFIX = "totals "
+_NODE_KEY = "totals node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class Ledger:
         self._fresh_until: float | None = None
         self._fresh_state: str | None = None
         self._recent: deque[Taken] = deque(maxlen=_RECENT)
+        self._kept: dict[str, Any] = {}
 
     @property
     def recent(self) -> tuple[Taken, ...]:
@@ -113,7 +117,7 @@ class Ledger:
             known[device.id] = None
             book = self._books.get(device.id)
             if book is None:
-                self._books[device.id] = Book(device)
+                self._books[device.id] = self._begun(device)
             elif device.gfx:
                 book.gfx = device.gfx
         if known.keys() != self._known.keys():
@@ -156,6 +160,51 @@ class Ledger:
         limit = keep.kernels if len(self._known) <= _MANY_DEVICES else keep.kernels_many_devices
         for device, result in mine:
             self._books[device].add(mode, result, at, limit, keep.unseen_s)
+
+    def dump(self, devices: Iterable[DeviceId] | None = None) -> dict[str, Any]:
+        """Totals by key, as JSON values: those of some GPUs, or of all, and those of the node."""
+        chosen = self._books if devices is None else {d: self._books[d] for d in devices if d in self._books}
+        unmapped = [[*key, n] for key, n in self._unmapped.items()]
+        found = {_NODE_KEY: {"version": _VERSION, "unmapped": unmapped, "skipped": self._skipped}}
+        for key, book in chosen.items():
+            found[_key(key)] = {"version": _VERSION, "uuid": book.uuid, **book.dump()}
+        return found
+
+    def restore(self, kept: Mapping[str, Any]) -> list[str]:
+        """Go on from what ``dump`` gave, before the first window; returns what could not be taken over.
+
+        A GPU's totals are taken over when it is first known, if it is the same one.
+        """
+        problems = []
+        self._kept = {key: value for key, value in kept.items() if key.startswith(_PREFIX)}
+        node = self._kept.pop(_NODE_KEY, None)
+        if node is not None:
+            try:
+                if node["version"] != _VERSION:
+                    raise ValueError(f"version {node['version']}")
+                unmapped = {(str(m), str(o)): int(checked(n)) for m, o, n in node["unmapped"]}
+                skipped = {str(why): int(checked(n)) for why, n in node["skipped"].items()}
+            except (ValueError, KeyError, TypeError, AttributeError) as e:
+                problems.append(f"totals of the node begin at 0: {type(e).__name__}: {e}")
+            else:
+                self._unmapped |= unmapped
+                self._skipped |= skipped
+        self._stale()
+        return problems
+
+    def _begun(self, device: Device) -> Book:
+        """The page of a GPU that was not known, with an earlier daemon's totals if it is the same GPU."""
+        book = Book(device)
+        raw = self._kept.pop(_key(device.id), None)
+        if raw is None:
+            return book
+        try:
+            same = not raw["uuid"] or not device.uuid or raw["uuid"] == device.uuid
+            if same and raw["version"] == _VERSION:
+                book.restore(raw)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return Book(device)  # a counter that begins at 0 is a reset, which queries know
+        return book
 
     def slot(self, now: float, sampling_state: str = "off") -> Slot:
         """Everything that stands now. The ``series`` tuple is the same object while the set stays."""
@@ -213,6 +262,11 @@ class Ledger:
         expiry = self.next_expiry(now)
         self._fresh_until = float("inf") if expiry is None else expiry
         self._fresh_state = state
+
+
+def _key(device: DeviceId) -> str:
+    part = "" if device.partition is None else f"/{device.partition}"
+    return f"{_PREFIX}{device.pci}{part}"
 
 
 def _taken(

@@ -28,6 +28,8 @@ class Manifest:
     node: str | None = None
     uid: int | None = None
     boot_id: str | None = None
+    run: str | None = None
+    first: bool = False
 
 
 def read(root: Path, notes: list[str]) -> Manifest | None:
@@ -61,6 +63,8 @@ def read(root: Path, notes: list[str]) -> Manifest | None:
         _text(raw, "node", path, notes),
         _whole(raw, "uid", path, notes),
         _text(raw, "boot_id", path, notes),
+        _text(raw, "run", path, notes),
+        raw.get("first") is True,
     )
 
 

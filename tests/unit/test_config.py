@@ -178,6 +178,9 @@ def other_value(key: Key) -> tuple[str, object]:
         "owners.kubelet": ("off", "off"),
         "owners.resources": ("amd.com/*", ("amd.com/*",)),
         "labels.workload": ("inline", "inline"),
+        "history.enabled": ("false", False),
+        "history.max_bytes": ("2000000", 2_000_000),
+        "history.max_age": ("2h", 7200.0),
     }
     by_kind: dict[str, tuple[str, object]] = {
         "duration": ("30s", 30.0),
@@ -534,6 +537,9 @@ RESTART = {
     "owners.resources",
     "owners.container_logs",
     "owners.job_files",
+    "history.enabled",
+    "history.max_bytes",
+    "history.max_age",
 }
 
 
@@ -565,6 +571,9 @@ def test_a_reload_takes_all_but_the_keys_that_need_a_restart() -> None:
             "owners.resources": "amd.com/*",
             "owners.container_logs": "/l",
             "owners.job_files": "/j",
+            "history.enabled": "false",
+            "history.max_bytes": "2000000",
+            "history.max_age": "2h",
             "poll.interval": "1s",
             "kernels.top": "3",
         },

@@ -425,6 +425,13 @@ def test_the_demo_after_all_its_windows_has_its_reviewed_page(golden: Golden, mo
     holder = Owner("pod", "team-a", "train-0", "trainer")
     rows.append((Series("amdgpu_workload_info", devices[0].id, holder), 1))
     rows += [
+        (Series("amdgpu_phase_info", None, ("baseline",)), 1),
+        (Series("amdgpu_exporter_history_up"), 1),
+        (Series("amdgpu_exporter_history_windows"), 12),
+        (Series("amdgpu_exporter_history_size_bytes"), 65536),
+        (Series("amdgpu_exporter_history_windows_lost_total"), 0),
+    ]
+    rows += [
         (Series("amdgpu_exporter_owner_devices", None, ("kubelet", result)), n)
         for result, n in (("matched", 1), ("unmatched", 0))
     ]

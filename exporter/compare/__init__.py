@@ -1,0 +1,1 @@
+"""Whether a change helped: windows of before against windows of after."""
