@@ -33,7 +33,10 @@ def node(tmp_path: Path) -> Path:
 
 
 def started(node: Path, *more: str) -> AbstractContextManager[Daemon]:
-    return serving(node, "--path.sysfs", str(node / "sys"), "--interval", "200ms", *more)
+    # The demo's windows say of which node they are, and another's are set aside.
+    return serving(
+        node, "--path.sysfs", str(node / "sys"), "--interval", "200ms", *more, NODE_NAME="demo-node"
+    )
 
 
 def deliver(node: Path, name: str) -> Path:
