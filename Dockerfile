@@ -43,7 +43,8 @@ ENV PATH=/opt/amdgpu-exporter/bin:/opt/rocm/bin:/usr/local/sbin:/usr/local/bin:/
 # compiled again at every start. It also ends the build where something does not load.
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp --shell /usr/sbin/nologin exporter \
     && install --directory --owner=10001 --group=10001 --mode=0711 /var/lib/amdgpu-exporter \
-    && python -c 'import exporter.cli, exporter.service, exporter.pages.app, exporter.reader, uvicorn, psutil, urllib.request'
+    && python -c 'import exporter.cli, exporter.service, exporter.pages.app, exporter.reader, exporter.node_status' \
+    && python -c 'import exporter.owners.reader, exporter.windows.reducer, grpc, psutil, uvicorn'
 USER 10001:10001
 EXPOSE 9408
 # For container engines; Kubernetes has its own probes. It asks the daemon alone: a hung GPU is no reason to restart.

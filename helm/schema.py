@@ -70,6 +70,8 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "podAnnotations": LABELS,
     "podLabels": LABELS,
     "env": {"type": "array", "items": {"type": "object", "required": ["name"]}},
+    "extraVolumes": {"type": "array", "items": {"type": "object", "required": ["name"]}},
+    "extraVolumeMounts": {"type": "array", "items": {"type": "object", "required": ["name", "mountPath"]}},
     "seLinuxOptions": OBJECT,
     "web.scheme": {"enum": ["http", "https"]},
     "web.probe": {"enum": ["http", "tcp"]},
