@@ -242,6 +242,41 @@ def mark(
     typer.echo(marks.mark(phase, url or marks.address(loaded.listen), token_file, ca_file))
 
 
+@app.command(
+    epilog="Example: amdgpu-exporter sample --pid 4711 --duration 500ms",
+    context_settings={"allow_interspersed_args": False},
+)
+def sample(
+    command: Annotated[list[str] | None, typer.Argument(help="A command to trace, after --.")] = None,
+    pid: Annotated[int | None, typer.Option(help="Process to trace; it must be prepared.", min=1)] = None,
+    mode: Annotated[str | None, typer.Option(help="counters or trace.")] = None,
+    duration: Annotated[str, typer.Option(help="Length of the window.")] = "1s",
+    json: _Json = False,
+    config: _Config = None,
+    sysfs: _Sysfs = None,
+    procfs: _Procfs = None,
+) -> None:
+    """Take one profiling window now, under the rules of the daemon, and print what it says.
+
+    Of a process that was started with ROCP_TOOL_ATTACH=1 (--pid), of a command (after --), or the counters of
+    every GPU. Exit 1 where no window is taken, with the reason.
+    """
+    import logging
+
+    from exporter import sources
+    from exporter.checks import sample as samples
+
+    chosen = mode or ("trace" if pid or command else "counters")
+    if chosen not in ("counters", "trace"):
+        raise ConfigError(f"--mode {chosen}: expected counters or trace")
+    if chosen == "counters" and (pid or command):
+        raise ConfigError("--mode counters: counters are of whole GPUs; leave --pid and the command out")
+    wish = samples.Wish(chosen, _seconds("--duration", duration), pid, tuple(command or ()))
+    loaded = _load(config, sysfs, procfs).config
+    logging.disable(logging.ERROR)  # what a daemon would log is in the answer
+    raise typer.Exit(samples.run(wish, loaded, sources.build(loaded)[0], json))
+
+
 @app.command(epilog="Example: amdgpu-exporter record ./my-node --frames 12 --every 5s")
 def record(
     dest: Annotated[Path, typer.Argument(help="New folder for the capture.")],

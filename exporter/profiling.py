@@ -16,7 +16,7 @@ from exporter.collect import Collector
 from exporter.config import Config
 from exporter.history.client import History
 from exporter.history.context import contexts
-from exporter.host import Clock, Root
+from exporter.host import Clock
 from exporter.logs import event
 from exporter.model import (
     Device,
@@ -30,12 +30,11 @@ from exporter.model import (
     WindowResult,
 )
 from exporter.profilers.toolbox import Toolbox
-from exporter.windows.baseline import Healthy
-from exporter.windows.breaker import BreakerRules
 from exporter.windows.feed import Feed
 from exporter.windows.ledger import SOURCE, Keep, Ledger
 from exporter.windows.order import Memory, Order, Place
-from exporter.windows.policy import Deny, Rules, Skip, Start
+from exporter.windows.place import boot_id, node_name, order_of
+from exporter.windows.policy import Skip, Start
 from exporter.windows.quota import Share
 from exporter.windows.sampler import Sampler
 from exporter.windows.spool import ReplaySchedule, Spool
@@ -249,49 +248,17 @@ class Profiling:
         return configuration.state_directory(self.config, os.environ)
 
     def _order(self) -> Order:
-        return order(self.config, replayed=self._replay is not None)
+        return order_of(self.config, replayed=self._replay is not None)
 
     def _place(self) -> Place:
         path = self.config.path
         return Place(
             node_name(os.environ),
-            Root(path.procfs).text("sys/kernel/random/boot_id") or "",
+            boot_id(path.procfs),
             str(self._spool_path()),
             str(self._state() / "window.lock"),
             path.sysfs,
         )
-
-
-def order(config: Config, *, replayed: bool = False) -> Order:
-    """What the configuration asks of the sampler. A replay starts nothing, whatever the preset."""
-    windows, advice = config.windows, config.advice
-    preset = "spool" if replayed and windows.preset != "off" else windows.preset
-    rules = Rules(
-        preset=preset,
-        window_s=windows.duration,
-        duty_ratio=windows.duty_cycle,
-        memory_ratio=windows.memory_most,
-        process_age_s=windows.process_age,
-        quiet_s=windows.quiet,
-        collective_gpus=windows.collective_gpus,
-        deep_per_day=windows.deep_per_day,
-        deny=tuple(map(Deny.parse, windows.deny)),
-        breaker=BreakerRules(windows.breaker_errors, windows.breaker_backoff),
-    )
-    return Order(
-        rules,
-        windows.interval,
-        windows.device_counting,
-        windows.command,
-        windows.allow,
-        windows.max_bytes,
-        Healthy(**advice.model_dump()),
-    )
-
-
-def node_name(environ: Mapping[str, str]) -> str:
-    """The name of this node: what an orchestrator calls it, else the host's."""
-    return environ.get("NODE_NAME") or os.uname().nodename
 
 
 def _keep(config: Config) -> Keep:

@@ -30,6 +30,7 @@ from exporter.profilers.job import Periods
 from exporter.profilers.plan import Refusal, Tool
 from exporter.windows import delivery, lookout, quota
 from exporter.windows.agents import label
+from exporter.windows.place import boot_id, node_name
 from exporter.windows.quota import PARTIAL, Share
 
 _TRY_S = 60.0
@@ -131,10 +132,9 @@ def describe(name: str, periods: Periods, devices: Sequence[Device], config: Con
     """The manifest, as far as it is known before the job starts."""
     proc = Root(config.path.procfs)
     namespace = os.stat("/proc/self/ns/pid").st_ino
-    node = os.environ.get("NODE_NAME") or os.uname().nodename
-    made = delivery.manifest(name, "rocprofv3", "trace", node, devices)
+    made = delivery.manifest(name, "rocprofv3", "trace", node_name(os.environ), devices)
     return made | {
-        "boot_id": proc.text("sys/kernel/random/boot_id"),
+        "boot_id": boot_id(config.path.procfs),
         "uid": outer_uid(proc),
         "pid": os.getpid(),
         "pid_namespace": namespace,

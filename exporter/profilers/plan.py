@@ -57,6 +57,7 @@ class Plan:
     output: str = "out"
     files: Mapping[str, str] = field(default_factory=dict)
     stdout: str | None = None
+    cwd: str | None = None  # none: the scratch folder
 
     def as_json(self) -> dict[str, Any]:
         """The plan as the runner child takes it."""

@@ -13,7 +13,7 @@ from exporter.windows.policy import Rules
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the configuration asks for."""
+    """What the configuration asks for. ``window_s`` is the length where it is not that of the rules."""
 
     rules: Rules = field(default_factory=Rules)
     interval_s: float = 300.0
@@ -22,6 +22,7 @@ class Order:
     allow: tuple[str, ...] = ()
     max_bytes: int = 256 << 20
     healthy: Healthy = field(default_factory=Healthy)
+    window_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,8 @@ def _run(plan: Mapping[str, Any], scratch: Path, request: Mapping[str, Any]) -> 
     began, began_ns = time.monotonic(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     try:
         with _stdout(plan, output) as stdout:
-            process = command.start(plan["argv"], _environment(plan, scratch), str(scratch), cap, stdout)
+            cwd = plan.get("cwd") or str(scratch)
+            process = command.start(plan["argv"], _environment(plan, scratch), cwd, cap, stdout)
     except (OSError, ValueError) as e:
         denied = isinstance(e, PermissionError)
         outcome = WindowOutcome.DENIED if denied else WindowOutcome.BLOCKED

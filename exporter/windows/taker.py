@@ -102,7 +102,7 @@ class Taker:
             self._turn += 1
         request = Request(
             start.mode,
-            self.order.rules.window_s,
+            self.order.rules.window_s if self.order.window_s is None else self.order.window_s,
             tuple(devices),
             counters,
             self.order.command if self.order.rules.preset == "canary" else (),
