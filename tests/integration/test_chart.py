@@ -6,13 +6,14 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from daemon import ROOT
+from daemon import ROOT, verb
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kube_parts import kube_python, kube_tool
@@ -580,7 +581,7 @@ def test_checkov_finds_exactly_what_is_explained_beside_it(
 
 
 def test_the_example_is_valid_and_uses_the_folder_of_the_daemon(
-    render: Callable[..., Objects], faults: Callable[[Objects, list[str]], list[str]]
+    render: Callable[..., Objects], faults: Callable[[Objects, list[str]], list[str]], tmp_path: Path
 ) -> None:
     example = list(yaml.safe_load_all((CHART / "examples" / "job.yaml").read_text()))
     assert faults(example, VERSIONS) == []
@@ -591,6 +592,16 @@ def test_the_example_is_valid_and_uses_the_folder_of_the_daemon(
     )
     pod = next(o for o in example if o["kind"] == "Pod")
     assert {v["hostPath"]["path"] for v in pod["spec"]["volumes"] if "hostPath" in v} == {f"{state}/spool"}
+    [job] = pod["spec"]["containers"]
+    assert [m["mountPath"] for m in job["volumeMounts"]] == ["/var/lib/amdgpu-exporter/spool"]
+    # The command is one that the exporter takes; without a profiler the job runs all the same.
+    command = [
+        str(tmp_path) if word == job["volumeMounts"][0]["mountPath"] else word for word in job["command"]
+    ]
+    assert command[0] == "amdgpu-exporter"
+    assert command[-2:] == ["python3", "train.py"]
+    done = verb(*command[1:-2], sys.executable, "-c", "print('trained')")
+    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
 
 
 def test_the_version_is_that_of_the_exporter() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from daemon import COMMAND, ROOT, Daemon, environment, free_port, serving, until
+from daemon import COMMAND, ROOT, Daemon, environment, free_port, serving, until, verb
 
 from exporter import config
 from exporter.config.keys import keys
@@ -275,6 +275,29 @@ def test_what_comes_in_can_neither_name_a_file_nor_fail_the_job(
     [line] = done.stderr.splitlines()
     assert said in line
     assert [p for p in tmp_path.rglob("*") if p not in (folder, folder / ".lock")] == []
+
+
+def test_the_phase_of_a_node_is_named_after_its_job_where_that_is_asked_for(tmp_path: Path) -> None:
+    program = tmp_path / "amdgpu-exporter"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/marks\n')
+    program.chmod(0o755)
+    defaults = tmp_path / "defaults"
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "AMDGPU_EXPORTER_DEFAULTS": str(defaults)}
+    assert job_files(tmp_path / "jobs", "prolog", "912", "0", **env).returncode == 0
+    assert not (tmp_path / "marks").exists()
+    defaults.write_text("AMDGPU_EXPORTER_MARKS=yes\n")
+    for step in ("prolog", "epilog"):
+        assert job_files(tmp_path / "jobs", step, "912", "0", **env).returncode == 0
+    assert (tmp_path / "marks").read_text().splitlines() == ["mark job-912", "mark idle"]
+    program.write_text("#!/bin/sh\nexit 1\n")  # a daemon that is not there
+    done = job_files(tmp_path / "jobs", "prolog", "913", "0", **env)
+    assert (done.returncode, "could not be named job-913" in done.stderr) == (0, True)
+
+
+def test_a_mark_of_the_prolog_is_one_that_the_daemon_takes(tmp_path: Path) -> None:
+    with serving(tmp_path, "--backend", "replay") as daemon:
+        done = verb("mark", "job-912_1.batch", AMDGPU_EXPORTER_LISTEN=daemon.url.removeprefix("http://"))
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_folder_that_cannot_be_written_does_not_fail_the_job(tmp_path: Path) -> None:
