@@ -259,8 +259,8 @@ def test_the_daemon_keeps_serving_through_every_fault_and_recovers_by_itself(tmp
         "ROCM_PATH": str(ROCM),
         "FAKE_AMDSMI_NODE": "mi300x:2",
         "FAKE_AMDSMI_CONTROL": str(tmp_path / "control.json"),
-        "AMDGPU_EXPORTER_POLL_DEADLINE": "1s",
-        "AMDGPU_EXPORTER_POLL_MAX_AGE": "3s",
+        "AMDGPU_EXPORTER_POLL__DEADLINE": "1s",
+        "AMDGPU_EXPORTER_POLL__MAX_AGE": "3s",
     }
     arguments = ("--backend", "amdsmi", "--interval", "200ms", "--path.sysfs", str(tmp_path / "sys"))
     with serving(tmp_path, *arguments, **env) as daemon:
