@@ -10,6 +10,9 @@ _SMI = ("amd-smi", "rocm-smi")
 _PROFILERS = ("rocprofv3", "rocprofv2", "rocprof", "rocprof-compute")
 
 
+_COUNTING = "AMDGPU_EXPORTER_WINDOWS__DEVICE_COUNTING=true amdgpu-exporter serve  # on a node that may fail"
+
+
 def _rocm(m: Machine) -> Seen:
     if not m.live:
         return elsewhere()
@@ -66,7 +69,7 @@ def _profilers(m: Machine) -> Seen:
 
 
 def _modes(m: Machine) -> Seen:
-    """Which windows this machine could take; the daemon of today starts none by itself."""
+    """Which windows this machine could take, and what keeps the preset from taking them."""
     if not m.live:
         return elsewhere()
     modes = ["spool (files that jobs leave)"]
@@ -76,9 +79,17 @@ def _modes(m: Machine) -> Seen:
         modes.append("attach (rocprofv3, to processes started for it)")
     if any(m.files.exists(f"{p.lstrip('/')}/lib/librocprofiler-sdk.so") for p in m.rocm()):
         modes.append("counters (rocprofiler-sdk)")
-    preset = m.settings.config.windows.preset
+    windows = m.settings.config.windows
+    preset = windows.preset
     text = f"possible here: {', '.join(modes)}; preset in force: {preset}"
-    return info(f"{text}, so no window is taken in") if preset == "off" else ok(text)
+    if preset == "off":
+        return info(f"{text}, so no window is taken in")
+    if preset == "counters" and not windows.device_counting:
+        why = "it never ran on hardware, and windows.device_counting is not set"
+        return warning(f"{text}, which takes no window: {why}", _COUNTING)
+    if preset in ("canary", "attach") and "rocprofv3" not in m.tools:
+        return warning(f"{text}, which takes no window: there is no rocprofv3", "ls /opt/rocm*/bin/rocprofv3")
+    return ok(text)
 
 
 def _chosen(m: Machine) -> Seen:
@@ -161,8 +172,8 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "windows.modes",
-        "Which kinds of profiling windows this machine allows, and which preset is in force.",
-        Severity.INFO,
+        "Which kinds of profiling windows this machine allows, and what keeps the preset from taking any.",
+        Severity.WARNING,
         "AMDGPU_EXPORTER_WINDOWS__PRESET=spool amdgpu-exporter serve",
         _modes,
     ),

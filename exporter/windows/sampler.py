@@ -172,6 +172,8 @@ class Sampler:
         assessed = False
         while True:
             self._wake.clear()
+            if self._window and self._window.done() and not self._window.cancelled():
+                self._window.result()  # a fault of ours is not to be lost with its task
             gpus = self._gpus()
             if self.active:
                 if gpus and not assessed:
@@ -219,7 +221,7 @@ class Sampler:
             return first
         try:
             seen = await self._taker.look()
-        except SourceError as e:
+        except (SourceError, OSError) as e:  # OSError: no process can be started here just now
             return Skip(SkipReason.NO_PROFILER, str(e))
         node = replace(node, rocm=self._taker.rocm)
         preset, allow = self._order.rules.preset, self._order.allow

@@ -191,6 +191,18 @@ TRIGGERS: list[tuple[str, Change, Severity, str]] = [
         "/a/rocprof: exit 1",
     ),
     ("windows.modes", _configured(windows=WindowsSection(preset="off")), INFO, "no window"),
+    (
+        "windows.modes",
+        _configured(windows=WindowsSection(preset="counters")),
+        WARNING,
+        "never ran on hardware",
+    ),
+    (
+        "windows.modes",
+        _configured(windows=WindowsSection(preset="canary", command=("true",))),
+        WARNING,
+        "there is no rocprofv3",
+    ),
     ("sources.chosen", told(trials=(_trial("sysfs", 0, ok=False),)), BROKEN, "sysfs: hangs"),
     ("sources.chosen", told(trials=()), BROKEN, "no source"),
     (
