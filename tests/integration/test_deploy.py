@@ -194,13 +194,12 @@ def test_the_daemon_lives_with_what_the_unit_takes_from_it(tmp_path: Path) -> No
             assert process.wait(20) == 0
         finally:
             process.kill()
-    used = {
-        line.strip()
-        for line in (tmp_path / "calls").read_text().splitlines()
-        if re.match(r"\s*[a-z]\w*$", line)
-    }
-    assert len(used - {"syscall", "total"}) > 40
-    assert used - {"syscall", "total"} - allowed_calls() == set()
+    table = re.findall(r"^\s*([a-z]\w*)$", (tmp_path / "calls").read_text(), re.MULTILINE)
+    used = set(table) - {"syscall", "total"}
+    assert len(used) > 40
+    # SQLite gives its files the owner of their folder where it is root, which the unit's user is not.
+    as_root = {"fchown"} if os.geteuid() == 0 else set()
+    assert used - allowed_calls() - as_root == set()
 
 
 def _answers(daemon: Daemon) -> bool:
