@@ -408,13 +408,22 @@ def test_the_daemon_understands_the_configuration_that_is_mounted(
     for name, values in SETUPS.items():
         if name == "attribution":
             values = {**values, "attribution": {"jobFiles": "/run/jobs"}}
-        text = one(render(values), "ConfigMap", "gpus-amdgpu-exporter")["data"]["config.yaml"]
+        objects = render(values)
+        text = one(objects, "ConfigMap", "gpus-amdgpu-exporter")["data"]["config.yaml"]
         (tmp_path / "config.yaml").write_text(text)
         loaded = config.load(tmp_path / "config.yaml", {}, {})
         assert loaded.warnings == (), name
         preset = values.get("profiling", {}).get("preset", "spool")
         assert loaded.config.windows.preset == (preset if values.get("profile") == "profiling" else "off")
         assert loaded.config.address == ("", 9408)
+        state = next(
+            v
+            for v in one(objects, "DaemonSet")["spec"]["template"]["spec"]["volumes"]
+            if v["name"] == "state"
+        )
+        if "emptyDir" in state:
+            assert loaded.config.history.max_bytes == 32 << 20
+            assert state["emptyDir"]["sizeLimit"] == "64Mi"
         opens = preset in ("counters", "canary", "attach")
         assert loaded.config.backend == ("auto" if opens else "sysfs")
 
@@ -432,6 +441,16 @@ def test_a_protected_daemon_is_scraped_and_probed_as_it_asks(render: Callable[..
     assert all(found[f"{kind}Probe"]["tcpSocket"] == {"port": "metrics"} for kind in ("startup", "liveness"))
     peers = one(objects, "NetworkPolicy")["spec"]["ingress"][0]["from"]
     assert len(peers) == 2  # the one given, and the test pod
+
+
+def test_what_the_values_say_of_the_daemon_wins_over_what_the_chart_would_take(
+    render: Callable[..., Objects],
+) -> None:
+    given = {"backend": "auto", "history": {"max_bytes": 1_000_000}, "poll": {"interval": "1s"}}
+    text = one(render({"config": given}), "ConfigMap", "gpus-amdgpu-exporter")["data"]["config.yaml"]
+    written = yaml.safe_load(text)
+    assert {key: written[key] for key in given} == given
+    assert written["windows"] == {"preset": "off"}
 
 
 def test_with_default_numbers_the_rules_are_those_of_the_repository(render: Callable[..., Objects]) -> None:
