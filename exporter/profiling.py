@@ -103,6 +103,14 @@ class Profiling:
         keeping = [self.history.child] if self.history else []
         return [*feeding, *keeping, *([self._runner] if self.sampler.active else [])]
 
+    def why(self) -> list[str]:
+        """A line for people where windows are wanted and none is taken."""
+        status = self.sampler.status()
+        if status["state"] not in ("blocked", "tripped"):
+            return []
+        detail = status["detail"] or status["breaker"]["reason"] or "it is paused"
+        return [f"Sampling is {status['state']}: {detail}"]
+
     # --- what is served -------------------------------------------------------------------------------
 
     def slot(self, now: float) -> Slot:

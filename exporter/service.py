@@ -185,7 +185,8 @@ class Service:
 
         windows = self.profiling
         preset = lambda: self.config.windows.preset  # noqa: E731
-        live = Live(self.collector, windows.ledger, self._all_notes, preset, windows.status)
+        notes = lambda: [*self._all_notes(), *windows.why()]  # noqa: E731
+        live = Live(self.collector, windows.ledger, notes, preset, windows.status)
         return create(self.collector, self.reload, self._token, live, self.watch, windows, windows.history)
 
     def _history(self) -> History | None:

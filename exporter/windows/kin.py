@@ -38,10 +38,15 @@ def end_all(patience_s: float) -> int:
         time.sleep(0.005)
 
 
+def stopped(pid: int) -> bool:
+    """Whether a process is stopped, by a signal or by a tracer."""
+    life = _life(pid)
+    return life is not None and life[0] in "Tt"
+
+
 def wake(pid: int) -> None:
     """Let a process go on that was left stopped."""
-    life = _life(pid)
-    if life is not None and life[0] in "Tt":
+    if stopped(pid):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGCONT)
 

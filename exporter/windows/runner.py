@@ -94,15 +94,16 @@ def run(request: Mapping[str, Any]) -> worker.Message:
     plan, scratch = request["plan"], Path(request["scratch"])
     with _only_one(request.get("lock")):
         scratch.mkdir(mode=0o700)
-        kept = False
+        kept, target = False, int(request.get("target") or 0)
+        rested = target > 0 and kin.stopped(target)
         try:
             answer = _run(plan, scratch, request)
             kept = answer["outcome"] == WindowOutcome.OK
             return answer
         finally:
             survivors = kin.end_all(_KILL_S)
-            if target := request.get("target"):
-                kin.wake(int(target))
+            if target and not rested:
+                kin.wake(target)
             if not kept:
                 shutil.rmtree(scratch, ignore_errors=True)
             if survivors:

@@ -85,7 +85,7 @@ def polls(daemon: Daemon) -> float:
     return daemon.value("^amdgpu_exporter_generation_total") or 0
 
 
-@pytest.mark.parametrize("preset", [None, "off", "spool"])
+@pytest.mark.parametrize("preset", [None, "off"])
 def test_the_default_daemon_executes_none_of_them(tmp_path: Path, traps: Path, preset: str | None) -> None:
     env = {"PATH": f"{traps}:{os.environ['PATH']}"}
     if preset:
@@ -132,6 +132,7 @@ def test_counters_without_the_explicit_word_are_blocked_everywhere(tmp_path: Pat
         assert (status["state"], status["reason"]) == ("blocked", "not_enabled")
         assert "windows.device_counting: true" in status["detail"]
         assert "never ran on hardware" in daemon.get("/api/v1/windows")[1]
+        assert "Sampling is blocked: device counting never ran on hardware" in daemon.get("/")[1]
         assert json.loads(daemon.post("/api/v1/windows")[1])["reason"] == "not_enabled"
         until(lambda: daemon.value('amdgpu_windows_skipped_total{reason="not_enabled"}') == 1)
         # Once per change, not once per poll.

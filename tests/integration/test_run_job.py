@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 from made_traces import C, K, calls, kernels
 
+from exporter import config as configuration
+from exporter.checks import run as jobs
+from exporter.profilers.job import Periods
 from exporter.windows import intake
 from tests.integration.daemon import COMMAND, environment, until
 from tests.unit import trees
@@ -155,17 +158,28 @@ def wrong_configuration(job: Job) -> None:
         (open_folder, "is not this user's alone"),
         (full_folder, "is full"),
         (profiled_already, "another profiler"),
-        (wrong_configuration, "poll.interval"),
     ],
 )
-def test_whatever_is_missing_costs_one_line_and_never_the_job(
-    job: Job, break_it: Callable[[Job], object], words: str
+def test_whatever_is_missing_is_found_before_the_job_starts(
+    job: Job, monkeypatch: pytest.MonkeyPatch, break_it: Callable[[Job], object], words: str
 ) -> None:
     break_it(job)
+    for name, value in job.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(job.root)
+    config = configuration.load(None, os.environ).config
+    with pytest.raises(jobs.UnprofiledError, match=words):
+        jobs.prepare(["true"], Periods(1.0, 1.0, 1), config, None)
+    assert not list(job.spool.glob("*/*.partial"))
+
+
+def test_a_wrong_configuration_costs_one_line_and_never_the_job(job: Job) -> None:
+    wrong_configuration(job)
     done = job.run("sh", "-c", "echo ran; exit 5")
     assert (done.returncode, done.stdout) == (5, "ran\n")
     assert done.stderr.count("\n") == 1
-    assert words in done.stderr
+    assert "runs without profiling" in done.stderr
+    assert "poll.interval" in done.stderr
 
 
 def test_a_job_without_files_leaves_nothing_behind(job: Job) -> None:

@@ -14,7 +14,7 @@ from exporter.windows.policy import Facts, GpuFacts, Policy, Rules, Start
 from exporter.windows.schedule import Schedule, fraction
 
 NODES, DAYS = 1_000, 30
-PERIOD_S, WINDOW_S, CAP = 1_200.0, 5.0, 0.004  # more than the cap allows, so that the budget is the limit
+PERIOD_S, WINDOW_S, CAP = 1_800.0, 7.5, 0.004  # more than the cap allows, so that the budget is the limit
 EPOCH = 1_760_000_000.0
 SPAN_S = DAYS * 86_400
 GPUS = tuple(GpuFacts(DeviceId(f"0000:{n:02x}:00.0"), "gfx942", 0.5, 4_000.0) for n in range(8))

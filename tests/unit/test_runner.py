@@ -331,6 +331,15 @@ def test_a_target_left_stopped_is_told_to_go_on_and_never_ended(scratch: Path) -
         target.kill()
 
 
+def test_a_target_that_somebody_had_stopped_before_stays_so(scratch: Path) -> None:
+    with subprocess.Popen(["/bin/sleep", "60"]) as target:
+        target.send_signal(signal.SIGSTOP)
+        assert until(lambda: psutil.Process(target.pid).status() == psutil.STATUS_STOPPED)
+        window(scratch, plan("echo rows > out/x"), target=target.pid)
+        assert psutil.Process(target.pid).status() == psutil.STATUS_STOPPED
+        target.kill()
+
+
 STUBBORN = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(60)\n"
 
 
