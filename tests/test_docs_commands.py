@@ -92,6 +92,7 @@ NAMED = {
     ".venv/bin/": "",
     "FOLDER": "exporter/demo/mi300x-8x/windows/0001-gpu_bound",
     "my-thresholds.yaml": "alerts/thresholds.yaml",
+    "python train.py": "python -c pass",
 }
 RUN = [b for b in blocks() if b[2].startswith("run") and not b[2].startswith("run by")]
 
