@@ -174,14 +174,16 @@ class Sampler:
             self._wake.clear()
             if self._window and self._window.done() and not self._window.cancelled():
                 self._window.result()  # a fault of ours is not to be lost with its task
+            if not self.active:
+                await self._wake.wait()
+                continue
             gpus = self._gpus()
-            if self.active:
-                if gpus and not assessed:
-                    assessed = True
-                    await self._assess()
-                await self._slot(gpus)
+            if gpus and not assessed:
+                assessed = True
+                await self._assess()
+            await self._slot(gpus)
             left = min(self._schedule.due, self._schedule.deep_due) - self._clock.monotonic()
-            look_s = _LOOK_EVERY_S if assessed or not self.active else _FIRST_LOOK_S
+            look_s = _LOOK_EVERY_S if assessed else _FIRST_LOOK_S
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), min(max(left, 0.01), look_s))
 

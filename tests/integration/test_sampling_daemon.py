@@ -74,6 +74,20 @@ def test_windows_of_a_canary_reach_the_page(tmp_path: Path) -> None:
         assert json.loads(daemon.post("/api/v1/windows")[1])["reason"] == "paused"
         until(lambda: (daemon.value('amdgpu_windows_skipped_total{reason="paused"}') or 0) >= 2, 20)
         assert (daemon.value(OK) or 0) - (taken or 0) <= 1  # one may have been on its way
+        text = (tmp_path / "node.yaml").read_text()
+        (tmp_path / "node.yaml").write_text(text.replace("preset: canary", "preset: spool"))
+        assert daemon.post("/-/reload")[0] == 200
+        until(lambda: daemon.value(STATE % "off") == 1, what="off")
+        assert not [k for k in daemon.series() if k.startswith("amdgpu_windows_skipped_total")]
+        assert json.loads(daemon.post("/api/v1/windows")[1])["reason"] == "off"
+        (tmp_path / "node.yaml").write_text(text)
+        assert daemon.post("/-/reload")[0] == 200
+        until(
+            lambda: daemon.value(STATE % "blocked") == 1, what="the pause, which outlives a change of preset"
+        )
+        daemon.post("/api/v1/sampling/resume")
+        taken = daemon.value(OK) or 0
+        until(lambda: (daemon.value(OK) or 0) > taken, 30, "a window after the resume")
     assert not list((tmp_path / "state" / "spool").glob(".window-*"))
 
 
