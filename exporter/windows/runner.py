@@ -33,6 +33,7 @@ OUTPUT_BYTES = 16 << 20
 _ENTRIES_MAX = 2_000
 _LOOK_EVERY_S = 0.05
 _INT_S, _TERM_S, _KILL_S = 2.0, 1.0, 2.0
+_DETACH_S = 15.0  # in place of _INT_S: an attached profiler that is killed may leave its target stopped
 _TAIL = 8192
 _CRASHES = frozenset(
     128 + s for s in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
@@ -68,12 +69,16 @@ def _leave(_sign: int, _frame: FrameType | None) -> NoReturn:
 
 @dataclass
 class Limits:
-    """What a window may use. ``seconds`` is when it is told to end, ``deadline_s`` when it is made to."""
+    """What a window may use. ``seconds`` is when it is told to end, ``deadline_s`` when it is made to.
+
+    ``asked_s`` is how long it is waited for after being asked.
+    """
 
     seconds: float
     deadline_s: float
     file_bytes: int
     output_bytes: int = OUTPUT_BYTES
+    asked_s: float = _INT_S
 
 
 @dataclass
@@ -115,7 +120,11 @@ def _run(plan: Mapping[str, Any], scratch: Path, request: Mapping[str, Any]) -> 
     _prepare(plan, scratch, output, request.get("owner"))
     cap, deadline_s = int(request["bytes"]), float(request["deadline_s"])
     seconds = float(plan["seconds"]) if not plan.get("ends_itself", True) else deadline_s
-    limits = Limits(min(seconds, deadline_s), deadline_s, cap, int(request.get("output_bytes", OUTPUT_BYTES)))
+    text, asked_s = (
+        int(request.get("output_bytes", OUTPUT_BYTES)),
+        _DETACH_S if request.get("target") else _INT_S,
+    )
+    limits = Limits(min(seconds, deadline_s), deadline_s, cap, text, asked_s)
     watched = request.get("watch", ())
     before = _read_all(watched)
     began, began_ns = time.monotonic(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -240,14 +249,15 @@ def _attend(process: command.Process[bytes], scratch: Path, limits: Limits) -> E
                 elif now >= look_at:
                     why = _too_much(scratch, limits)
                     look_at = time.monotonic() + _LOOK_EVERY_S
-                if not asked and now - began >= limits.seconds:
+                if why is None and not asked and now - began >= limits.seconds:
                     asked = True
                     _group(process, signal.SIGINT)
         finally:
             # Also where we are told to end: an attached profiler has to let go of its target first.
-            code = (
-                process.returncode if process.returncode is not None else _see_off(process, selector, tails)
-            )
+            code = process.returncode
+            if code is None:
+                # Whoever was asked already has had the time; a second time may break off what it does.
+                code = _see_off(process, selector, tails, None if asked else limits.asked_s)
         _drain(selector, tails, wait_s=0.0)
         why = why or _too_much(scratch, limits)
     for pipe in (process.stdout, process.stderr):
@@ -279,10 +289,15 @@ def _drain(selector: selectors.BaseSelector, tails: Mapping[str, bytearray], wai
 
 
 def _see_off(
-    process: command.Process[bytes], selector: selectors.BaseSelector, tails: Mapping[str, bytearray]
+    process: command.Process[bytes],
+    selector: selectors.BaseSelector,
+    tails: Mapping[str, bytearray],
+    asked_s: float | None,
 ) -> int | None:
     """End the command as gently as it lets us: a profiler that is asked detaches, a killed one cannot."""
-    for sign, patience_s in ((signal.SIGINT, _INT_S), (signal.SIGTERM, _TERM_S)):
+    for sign, patience_s in ((signal.SIGINT, asked_s), (signal.SIGTERM, _TERM_S)):
+        if patience_s is None:
+            continue
         _group(process, sign)
         until = time.monotonic() + patience_s
         while process.poll() is None and time.monotonic() < until:

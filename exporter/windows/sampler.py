@@ -190,7 +190,7 @@ class Sampler:
     async def stop(self) -> None:
         """End what runs."""
         if self._window and not self._window.done():
-            await self._taker.interrupt(self._window)
+            await self._taker.interrupt(self._window, attached=self._order.rules.preset == "attach")
         await self._taker.runner.stop()
 
     # --- deciding -------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from exporter.windows.seen import Seen
 
 _LOOK_S, _PROBE_S = 30.0, 60.0
 _LADDER_S = 30.0  # what ending a profiler may take beyond its deadline, before its runner is given up
-_STOP_S = 6.0
+_STOP_S, _DETACH_S = 6.0, 20.0
 _TOOLS_KEPT_S = 3_600.0
 
 
@@ -156,12 +156,12 @@ class Taker:
         """Remove what a daemon before us left half made."""
         await asyncio.to_thread(delivery.sweep, Path(self.place.spool))
 
-    async def interrupt(self, window: asyncio.Task[None]) -> None:
+    async def interrupt(self, window: asyncio.Task[None], *, attached: bool) -> None:
         """End the window that runs, in time for it to let go of what it profiles."""
         if self.runner.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.runner.pid, signal.SIGTERM)
-            await asyncio.wait({window}, timeout=_STOP_S)
+            await asyncio.wait({window}, timeout=_DETACH_S if attached else _STOP_S)
 
     def _manifest(self, job: Job, bounds_ns: list[int]) -> dict[str, Any]:
         made = delivery.manifest(job.id, job.plan.tool, job.start.mode, self.place.node, job.devices)
