@@ -122,6 +122,8 @@ class Profiling:
             states = [(Series("amdgpu_sampling_state", None, (s,)), int(s == state)) for s in SAMPLING_STATES]
             return self._with(Slot(Outcome(SOURCE, True, None, "", 0.0, now, now)), [*states, *more])
         self.ledger.know(self._collector.present())
+        if mode := self.sampler.mode:
+            self.ledger.expect(mode)
         return self._with(self.ledger.slot(now, state), more)
 
     def expiry(self, now: float) -> float | None:

@@ -124,6 +124,15 @@ class Ledger:
             self._known = known
             self._stale()
 
+    def expect(self, mode: str) -> None:
+        """Say that windows of a mode are started here: every way they may end is counted from 0."""
+        keys = [("amdgpu_windows_total", (mode, outcome.value)) for outcome in WindowOutcome]
+        for device in self._known:
+            totals = self._books[device].totals
+            if keys[-1] not in totals:
+                totals.update({key: 0 for key in keys if key not in totals})
+                self._stale()
+
     def add(
         self,
         window: Window,

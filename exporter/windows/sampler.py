@@ -63,7 +63,12 @@ class Sampler:
     @property
     def active(self) -> bool:
         """Whether windows are to be started at all."""
-        return self._order.rules.mode is not None
+        return self.mode is not None
+
+    @property
+    def mode(self) -> str | None:
+        """What kind of window is to be started, if any."""
+        return self._order.rules.mode
 
     @property
     def state(self) -> str:

@@ -16,6 +16,7 @@ from exporter.host import Clock
 from exporter.model import Device, SourceError, Window, WindowOutcome
 from exporter.profilers.plan import Plan, Refusal, Request, Tool
 from exporter.windows import delivery, seen
+from exporter.windows.agents import label
 from exporter.windows.order import Order, Place
 from exporter.windows.policy import COUNTERS, DEEP, Skip, SkipReason, Start
 from exporter.windows.seen import Seen
@@ -50,7 +51,7 @@ class Job:
     @property
     def window(self) -> Window:
         """The window as it is counted where it gave nothing."""
-        agents = {d.id.pci: d.id for d in self.devices}
+        agents = {label(d.id): d.id for d in self.devices}
         return Window(self.id, self.plan.tool, self.start.mode, None, agents)
 
 

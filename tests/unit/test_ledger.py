@@ -453,3 +453,14 @@ def test_the_limits_can_change_while_it_runs_and_totals_stay() -> None:
     assert value(slot, "amdgpu_kernel_seconds_total", "b") == pytest.approx(5e-6)
     assert value(ledger.slot(160.0), "amdgpu_queue_delay_ratio") is None, "older than the new hold time"
     assert value(ledger.slot(600.0), "amdgpu_kernel_seconds_total", "a") is None, "unseen long enough"
+
+
+def test_windows_that_are_started_here_are_counted_from_zero_however_they_end(ledger: Ledger) -> None:
+    count = "amdgpu_windows_total"
+    assert value(ledger.slot(0.0), count, "trace", "crash") is None
+    ledger.expect("trace")
+    assert {value(ledger.slot(0.0), count, "trace", outcome) for outcome in WindowOutcome} == {0}
+    assert value(ledger.slot(0.0), count, "counters", "crash") is None
+    ledger.add(window(agents={"a": GPU0}), (), (), WindowOutcome.CRASH, 1.0)
+    ledger.expect("trace")
+    assert value(ledger.slot(2.0), count, "trace", "crash") == 1
