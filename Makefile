@@ -94,6 +94,10 @@ dashboards-proof: $(INSTALLED_DEV) ## Render the dashboards with Grafana's libra
 	(cd dashboards/render && npm ci --ignore-scripts --legacy-peer-deps --no-audit --no-fund)
 	AMDGPU_EXPORTER_KEEP_PICTURES=1 $(BIN)/python -m pytest tests/integration/test_dashboards_live.py $(ARGS)
 
+.PHONY: proof-compare
+proof-compare: $(INSTALLED_DEV) ## Print what compare says of planted truths, over ARGS="1000" seeds (half an hour)
+	$(BIN)/python -m tests.tools.compare_truths $(ARGS)
+
 .PHONY: clean
 clean: ## Remove what was built or installed here
 	rm -rf $(VENV) .cache build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

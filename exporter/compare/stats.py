@@ -1,9 +1,9 @@
 """How much two sides differ, and how sure that is. Pure.
 
 Values are positive (times, ratios) and compared by their logarithms, so that an effect is a factor. The unit
-is the run: with enough runs on both sides their medians are ranked, which assumes nothing of how they are
-distributed. With fewer, the windows within them have to do: those follow one another, so blocks of them are
-drawn anew, and the spread is corrected for what blocks of that length cannot see.
+is the run: with enough runs on both sides their medians are ranked, which assumes nothing of their
+distribution. With fewer, windows within the runs there are have to do: those follow one another, so blocks of
+them are drawn anew, and the spread is corrected for what blocks of that length cannot see.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import exp, log, sqrt
+from math import comb, exp, lgamma, log, sqrt
 from statistics import NormalDist, fmean, median
 
 LEVEL = 0.95
@@ -23,7 +23,8 @@ _RHO_MOST = 0.97
 _OUTLYING = 3.5  # times the usual distance from the median
 _BLOCKS_LEAST = 4
 _BLOCK = 2.0  # times the correlation time
-_CAUTION = 20.0  # standard errors at one independent value
+_CAUTION = 15.0  # standard errors at one independent value
+_CAUTION_FEW = 300.0  # the same, where few: it counts below 20 of them
 _NORMAL = NormalDist()
 
 
@@ -32,7 +33,7 @@ class Estimate:
     """Relative change from the first side to the second, with its interval at LEVEL.
 
     ``p`` is the probability of a difference at least as large if there were none. ``effective`` is the number
-    of independent values of the smaller side. ``within_run``: nothing is known of how runs differ.
+    of independent values of the smaller side. ``within_run``: how runs differ among themselves is not known.
     """
 
     change: float
@@ -67,8 +68,9 @@ def of_runs(a: Sequence[float], b: Sequence[float], level: float = LEVEL) -> Est
 
 
 def of_windows(a: Sequence[float], b: Sequence[float], level: float = LEVEL) -> Estimate | None:
-    """Compare windows within few runs, in the order of their time; None where too few are independent.
+    """Compare windows within few runs, in the order in which they were taken.
 
+    Absent: fewer than EFFECTIVE_LEAST of a side are independent.
     Errors: ValueError for values that are not positive.
     """
     sides = (_Side(_logs(a)), _Side(_logs(b)))
@@ -87,6 +89,11 @@ def of_windows(a: Sequence[float], b: Sequence[float], level: float = LEVEL) -> 
     reach = t_quantile((1 + level) / 2, freedom) * spread
     p = 2 * (1 - t_probability(abs(d) / spread, freedom))
     return Estimate(_factor(d), _factor(d - reach), _factor(d + reach), p, effective, within_run=True)
+
+
+def least_p(n: int, m: int) -> float:
+    """The smallest probability that so many runs can give."""
+    return 2 / comb(n + m, n)
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -135,8 +142,8 @@ class _Side:
         self.middle = median(values)
         self.effective = n * (1 - rho) / (1 + rho)
         # Seen higher than estimated, the more so the less is known: too low makes sure of what is not, too
-        # high only hesitates; and of short series those pass the minimum whose correlation came out low.
-        caution = _CAUTION / self.effective
+        # high only hesitates; and of short series those pass the minimum whose correlation came out too low.
+        caution = max(_CAUTION / self.effective, _CAUTION_FEW / self.effective**2)
         self._rho = min(_RHO_MOST, rho + caution * sqrt((1 - rho * rho) / n))
         time = (1 + self._rho) / (1 - self._rho)
         self._block = min(max(1, round(_BLOCK * time)), max(1, n // _BLOCKS_LEAST))
@@ -252,8 +259,6 @@ def t_quantile(p: float, freedom: float) -> float:
 
 def _beta(x: float, a: float, b: float) -> float:
     """The regularised incomplete beta function."""
-    from math import lgamma
-
     if x <= 0 or x >= 1:
         return 0.0 if x <= 0 else 1.0
     front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log(1 - x))
