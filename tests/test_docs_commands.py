@@ -112,8 +112,9 @@ def test_commands_of_the_pages_work(block: Block, system: Path, daemon: Daemon) 
         return
     if "helm " in text and not (system / "helm").exists():
         (system / "helm").symlink_to(kube_tool("helm"))
-    if "promtool " in text and not shutil.which("promtool"):
-        pytest.skip("promtool is not here; tests/install-parts fetches it")
+    for tool in ("promtool", "amtool"):
+        if f"{tool} " in text and not shutil.which(tool):
+            pytest.skip(f"{tool} is not here; tests/install-parts fetches it")
     if re.search(r"/slurm/(pro|epi)log.d/50", text):
         _install_the_scripts(system)
     if "promtool check rules /etc/prometheus/amdgpu" in text:
