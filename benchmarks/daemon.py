@@ -206,7 +206,9 @@ def per_device(tree: Path, pace_s: float, devices: int) -> None:
         time.sleep(4)
         reader = next(p for p in us.children(recursive=True) if "exporter.reader" in p.cmdline())
         polls, spent, whole = -generation(url), -cpu(reader), -cpu(us)
-        every, sensors = (scrape_cost(it, theirs + query) for query in ("", "?collect[]=hwmon"))
+        # Scraped at the same pace: what is asked for often is warm, and costs less.
+        queries = ("", "?collect[]=hwmon")
+        every, sensors = (scrape_cost(it, theirs + query, pace_s) for query in queries)
         polls, spent, whole = polls + generation(url), spent + cpu(reader), whole + cpu(us)
         page = fetch(theirs)
     chips = len(set(re.findall(rb'node_hwmon_temp_celsius{chip="([^"]+)"', page)))
@@ -222,13 +224,13 @@ def per_device(tree: Path, pace_s: float, devices: int) -> None:
         print(f"  the same with drm files of every GPU: {both:.0f} us, ratio {poll / both:.2f}")
 
 
-def scrape_cost(process: psutil.Process, url: str) -> float:
-    """Processor seconds of one scrape."""
+def scrape_cost(process: psutil.Process, url: str, pace_s: float) -> float:
+    """Processor seconds of one scrape, at a pace."""
     spent, scrapes, end = -cpu(process), 0, time.monotonic() + LONG_S / 2
     while time.monotonic() < end:
         fetch(url, OPENMETRICS)
         scrapes += 1
-        time.sleep(INTERVAL_S)
+        time.sleep(pace_s)
     return (spent + cpu(process)) / scrapes
 
 
