@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from exporter import __version__
+from exporter.compare import usage
 from exporter.model import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ _Procfs = Annotated[
 ]
 _Config = Annotated[Path | None, typer.Option("--config", help="Configuration file (YAML).")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+app.command("compare", epilog=usage.EXAMPLE)(usage.compare)
 
 
 @app.callback(invoke_without_command=True)

@@ -24,10 +24,22 @@ _WINDOWS_IMPURE = (
 )
 _WINDOWS = tuple(f"windows.{name}" for name in _WINDOWS_IMPURE.split())
 
+_COMPARE = ("compare.folders", "compare.past", "compare.verb", "compare.usage", "compare.worker")
+
 # Top first: each may import its own layer and those below it. The longest matching name decides.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli", "service", "profiling", "sources", "node_status", "__main__"),
-    ("web", "pages", "listener", "guard", "access", "checks", "compare.report", "compare.folders"),
+    (
+        "web",
+        "pages",
+        "listener",
+        "guard",
+        "access",
+        "checks",
+        "compare.folders",
+        "compare.past",
+        "compare.verb",
+    ),
     ("collect", "owners.feed", "reader", "vitals", "history", "textfile", *_WINDOWS),
     ("backends", "profilers", "owners"),
     ("host", "child", "worker", "command", "slots"),

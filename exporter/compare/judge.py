@@ -71,6 +71,7 @@ class Group:
     reasons: tuple[str, ...]
     covariates: Mapping[str, tuple[float | None, float | None]]
     unknown: tuple[str, ...]
+    one_sided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +86,16 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """The word for the whole: the worst that is sure; better only where nothing is worse."""
+        """The word for the whole: worse where anything is, else only what can be said of every GPU."""
         found = {f.verdict for f in self.findings}
-        for verdict in (Verdict.WORSE, Verdict.BETTER, Verdict.NO_CHANGE):
-            if verdict in found:
-                return verdict
-        return Verdict.NOT_COMPARABLE
+        if Verdict.WORSE in found:
+            return Verdict.WORSE
+        if any(g.reasons and not g.one_sided for g in self.groups):
+            return Verdict.NOT_COMPARABLE
+        # The same value twice says little where others differ and cannot be told apart.
+        told = {f.verdict for f in self.findings if f.estimate is not None}
+        told = told or (found - {Verdict.NO_CHANGE}) or found
+        return next((v for v in (Verdict.BETTER, Verdict.NO_CHANGE) if v in told), Verdict.NOT_COMPARABLE)
 
 
 def compare(a: Iterable[Row], b: Iterable[Row], options: Options | None = None) -> Comparison:
@@ -169,7 +174,12 @@ def _group(
             else:
                 reasons.append(difference.text)
     group = Group(
-        gpu, workload, tuple(dict.fromkeys(reasons)), context.covariates(x, y), tuple(context.unknown(x, y))
+        gpu,
+        workload,
+        tuple(dict.fromkeys(reasons)),
+        context.covariates(x, y),
+        tuple(context.unknown(x, y)),
+        one_sided=not whole and not (x and y),
     )
     return group, told
 

@@ -107,30 +107,7 @@ class Store:
 
     def rows(self, since: float, until: float) -> Iterator[Row]:
         """What windows between two times say, GPU by GPU and kernel by kernel, oldest first."""
-        texts = dict(self._db.execute("SELECT id, value FROM text"))
-        contexts: dict[int, Any] = {}
-        query = (
-            "SELECT w.at, w.name, w.tool, w.mode, w.run, w.first, r.gpu, r.context, r.body FROM window w "
-            "JOIN result r ON r.window = w.id WHERE w.at >= ? AND w.at < ? ORDER BY w.at, w.id"
-        )
-        for at, name, tool, mode, run, first, gpu, context, body in self._db.execute(query, (since, until)):
-            try:
-                found = schema.unpack(body)
-            except struct.error:
-                continue  # written by another version
-            if context not in contexts:
-                contexts[context] = json.loads(texts[context])
-            yield from _rows(
-                found,
-                at,
-                texts[run] if run is not None else texts[name],
-                texts[gpu],
-                texts[mode],
-                texts[tool],
-                bool(first),
-                contexts[context],
-                texts,
-            )
+        yield from rows_of(self._db, since, until)
 
     def counts(self) -> dict[str, int]:
         """Windows kept and bytes on disk."""
@@ -246,6 +223,34 @@ class Store:
             with contextlib.suppress(OSError):
                 os.unlink(f"{self.path}{suffix}")
         return aside
+
+
+def rows_of(db: sqlite3.Connection, since: float, until: float, every: int = 1) -> Iterator[Row]:
+    """What windows between two times say, oldest first; of many, ``every`` so manieth window."""
+    texts = dict(db.execute("SELECT id, value FROM text"))
+    contexts: dict[int, Any] = {}
+    query = (
+        "SELECT w.at, w.name, w.tool, w.mode, w.run, w.first, r.gpu, r.context, r.body FROM window w "
+        "JOIN result r ON r.window = w.id WHERE w.at >= ? AND w.at < ? AND w.id % ? = 0 ORDER BY w.at, w.id"
+    )
+    for at, name, tool, mode, run, first, gpu, context, body in db.execute(query, (since, until, every)):
+        try:
+            found = schema.unpack(body)
+        except struct.error:
+            continue  # written by another version
+        if context not in contexts:
+            contexts[context] = json.loads(texts[context])
+        yield from _rows(
+            found,
+            at,
+            texts[run] if run is not None else texts[name],
+            texts[gpu],
+            texts[mode],
+            texts[tool],
+            bool(first),
+            contexts[context],
+            texts,
+        )
 
 
 def _gpu_text(result: WindowResult) -> str:
