@@ -27,6 +27,7 @@ app = typer.Typer(
     help="Prometheus exporter for AMD GPUs that says not only that a GPU is slow but why.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("compare", epilog=usage.EXAMPLE)(usage.compare)
 
 _Sysfs = Annotated[str | None, typer.Option("--path.sysfs", help="Mount point of sysfs, or a captured copy.")]
 _Procfs = Annotated[
@@ -37,9 +38,6 @@ _Procfs = Annotated[
 ]
 _Config = Annotated[Path | None, typer.Option("--config", help="Configuration file (YAML).")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-app.command("compare", epilog=usage.EXAMPLE)(usage.compare)
 
 
 @app.callback(invoke_without_command=True)
@@ -105,10 +103,7 @@ def devices(
     procfs: _Procfs = None,
     everything: Annotated[bool, typer.Option("--all", help="Show integrated GPUs too.")] = False,
     forget: Annotated[
-        bool,
-        typer.Option(
-            "--forget", help="Forget GPUs that were here before, after some were taken out for good."
-        ),
+        bool, typer.Option("--forget", help="Forget GPUs that were here and are taken out for good.")
     ] = False,
     config: _Config = None,
 ) -> None:
