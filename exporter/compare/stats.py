@@ -24,7 +24,7 @@ _OUTLYING = 3.5  # times the usual distance from the median
 _BLOCKS_LEAST = 4
 _BLOCK = 2.0  # times the correlation time
 _CAUTION = 15.0  # standard errors at one independent value
-_CAUTION_FEW = 300.0  # the same, where few: it counts below 20 of them
+_CAUTION_FEW = 450.0  # the same, where few: it counts below 30 of them
 _NORMAL = NormalDist()
 
 

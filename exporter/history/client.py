@@ -44,6 +44,11 @@ class History:
         return self._kept
 
     @property
+    def folder(self) -> str:
+        """Where the file is."""
+        return self._folder
+
+    @property
     def up(self) -> bool:
         return not self._trouble
 

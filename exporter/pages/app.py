@@ -16,6 +16,7 @@ from exporter.checks import devices as device_table
 from exporter.checks import health
 from exporter.collect import Collector
 from exporter.model import ConfigError, Snapshot
+from exporter.pages import compare as compare_routes
 from exporter.pages import first_paint, runbooks
 from exporter.pages import marks as mark_routes
 from exporter.pages import sampling as sampling_routes
@@ -165,6 +166,7 @@ def create(
     allowed = partial(_may_post, token)
     sampling_routes.add(app, sampling, allowed)
     mark_routes.add(app, marks, allowed)
+    compare_routes.add(app, marks.folder if marks else None)
     return app
 
 

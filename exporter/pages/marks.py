@@ -17,6 +17,9 @@ class Marks(Protocol):
     @property
     def phases(self) -> Sequence[tuple[float, str]]: ...
 
+    @property
+    def folder(self) -> str: ...
+
     async def mark(self, phase: str) -> None: ...
 
 
