@@ -15,7 +15,7 @@ from exporter.history import schema
 from exporter.history.store import FILE, rows_of
 from exporter.model import ConfigError
 
-RESULTS_MOST = 6000  # of one side; of more, windows are taken at even distances
+RESULTS_MOST = 6000  # of one side; of more, an even share of the windows is taken
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
@@ -44,7 +44,7 @@ class Past:
             count = sum(self._results(since, until) for since, until in times)
             every = max(1, math.ceil(count / RESULTS_MOST))
             if every > 1:
-                notes.append(f"{side}: {count} results; of every {every} windows one is used")
+                notes.append(f"{side}: {count} results; of {every} windows one is used")
             found = [row for since, until in times for row in rows_of(self._db, since, until, every)]
         except sqlite3.Error as e:
             raise ConfigError(f"{self.file}: {e}") from None

@@ -226,12 +226,16 @@ class Store:
 
 
 def rows_of(db: sqlite3.Connection, since: float, until: float, every: int = 1) -> Iterator[Row]:
-    """What windows between two times say, oldest first; of many, ``every`` so manieth window."""
+    """What windows between two times say, oldest first; of many, one in ``every``.
+
+    Which one is scattered: windows take turns over GPUs, so that each second one may be of the same half.
+    """
     texts = dict(db.execute("SELECT id, value FROM text"))
     contexts: dict[int, Any] = {}
     query = (
         "SELECT w.at, w.name, w.tool, w.mode, w.run, w.first, r.gpu, r.context, r.body FROM window w "
-        "JOIN result r ON r.window = w.id WHERE w.at >= ? AND w.at < ? AND w.id % ? = 0 ORDER BY w.at, w.id"
+        "JOIN result r ON r.window = w.id WHERE w.at >= ? AND w.at < ? "
+        "AND (w.id * 2654435761 / 65536) % ? = 0 ORDER BY w.at, w.id"
     )
     for at, name, tool, mode, run, first, gpu, context, body in db.execute(query, (since, until, every)):
         try:
