@@ -17,7 +17,7 @@ import ssl
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,6 +43,7 @@ _EVERY_S = 30.0
 _AGAIN_S = 300.0  # a condition that stays is sent again, so that its age is known
 _BACKOFF_MAX_S = 300.0
 _TIMEOUT_S = 10.0
+_SILENCE_S = 330.0  # a watch ends before
 _ANSWER_MAX = 4 << 20
 _TEXT_MAX = 512
 
@@ -97,6 +98,17 @@ class Api:
 
     def call(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
         """Return the answer. Errors: OSError (HTTPError is one), ValueError for one that is no JSON."""
+        with self._open(method, path, body, kind, _TIMEOUT_S) as answer:
+            return json.loads(answer.read(_ANSWER_MAX))
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        """Return the lines of an answer that goes on, as they come, until the server ends it."""
+        with self._open("GET", path, None, "application/json", _SILENCE_S) as answer:
+            while line := answer.readline(_ANSWER_MAX):
+                if line.strip():
+                    yield line
+
+    def _open(self, method: str, path: str, body: Any, kind: str, timeout_s: float) -> Any:
         token = (self._account / "token").read_text(encoding="utf-8").strip()
         request = urllib.request.Request(  # noqa: S310 - the address of the API server, from the pod's environment
             self._url + path,
@@ -104,8 +116,7 @@ class Api:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {token}", "Content-Type": kind},
         )
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self._tls) as answer:  # noqa: S310
-            return json.loads(answer.read(_ANSWER_MAX))
+        return urllib.request.urlopen(request, timeout=timeout_s, context=self._tls)  # noqa: S310
 
 
 @dataclass(slots=True)
@@ -221,6 +232,14 @@ def _stamp(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def address(environ: Mapping[str, str]) -> str | None:
+    """Return where the API server is, as a pod is told; None outside of one."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        return None
+    return environ.get("KUBERNETES_API") or f"https://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="exporter.node_status", description=__doc__)
     parser.add_argument("--health", required=True, help="address of the daemon's /api/v1/health")
@@ -229,11 +248,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--every", type=float, default=_EVERY_S, help="seconds between two looks")
     args = parser.parse_args(argv)
     logs.setup("info", "logfmt")
-    node = os.environ.get("NODE_NAME")
-    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    if not node or not host:
+    node, url = os.environ.get("NODE_NAME"), address(os.environ)
+    if not node or not url:
         parser.error("NODE_NAME and KUBERNETES_SERVICE_HOST must be set; it runs in a pod")
-    url = os.environ.get("KUBERNETES_API") or f"https://{f'[{host}]' if ':' in host else host}:{port}"
     stop = threading.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sign, lambda *_: stop.set())
