@@ -43,6 +43,11 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "fullnameOverride": NAME,
     "attribution.podResources": {**FOLDER, "minLength": 2},
     "attribution.jobFiles": FOLDER,
+    "attribution.podLabels": {
+        "type": "array",
+        "maxItems": 20,
+        "items": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._/-]*$", "maxLength": 317},
+    },
     "profiling.preset": {"enum": ["off", "spool", "counters", "canary", "attach"]},
     "profiling.devices.resource": {"type": "string", "pattern": "^([a-z0-9.-]+/[A-Za-z0-9._-]+)?$"},
     "rocm.hostPath": FOLDER,

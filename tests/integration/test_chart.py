@@ -58,6 +58,7 @@ PROTECTED = {
 SETUPS: dict[str, dict[str, Any]] = {
     "with TLS": PROTECTED,
     "node condition": {"nodeHealth": {"condition": True, "label": True}},
+    "pod labels": {"profile": "attribution", "attribution": {"podLabels": ["app", "ray.io/cluster"]}},
     "metrics": {"profile": "metrics"},
     "attribution": {"profile": "attribution"},
     "attribution with processes": {"profile": "attribution", "attribution": {"hostPID": True}},
@@ -311,6 +312,11 @@ def test_whatever_the_schema_takes_is_rendered_and_valid_or_refused_in_one_line(
         ({**ATTACH, "config": {}}, "config.windows.allow, and it lists none"),
         ({"profiling": {"devices": {"privileged": True}}}, "opens no device; leave it false"),
         ({"web": {"scheme": "https"}}, "web.secret names no Secret"),
+        ({"attribution": {"podLabels": ["a b"]}}, "podLabels"),
+        (
+            {"attribution": {"podLabels": ["app"]}, "config": {"textfile": {"folder": "/x"}}},
+            "leave one of them out",
+        ),
         ({"nodeHealth": {"label": True}}, "nodeHealth.condition is not; the label comes with it"),
         ({"nodeHealth": {"condition": True, "plugin": True}}, "both set the condition; choose one"),
         ({"nodeHealth": {"condition": True}, "web": {"secret": "x"}}, "asks the daemon over plain HTTP"),
@@ -336,6 +342,20 @@ def test_the_metrics_profile_can_do_nothing_but_read(render: Callable[..., Objec
     assert (
         pod["hostPID"] is pod["hostNetwork"] is pod["hostIPC"] is pod["automountServiceAccountToken"] is False
     )
+
+
+def test_only_the_container_of_the_pod_labels_may_list_pods(render: Callable[..., Objects]) -> None:
+    objects = render(SETUPS["pod labels"])
+    pod = one(objects, "DaemonSet")["spec"]["template"]["spec"]
+    holders = [c["name"] for c in pod["containers"] if "api" in {m["name"] for m in c["volumeMounts"]}]
+    assert holders == ["pod-labels"]
+    side = next(c for c in pod["containers"] if c["name"] == "pod-labels")
+    assert side["args"][1:] == ["--label=app", "--label=ray.io/cluster"]
+    [role] = [o for o in objects if o["kind"] == "ClusterRole"]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
+    mounted = {m["mountPath"] for m in container(objects)["volumeMounts"] if m["name"] == "pod-labels"}
+    [config] = [o for o in objects if o["kind"] == "ConfigMap" and "config.yaml" in o["data"]]
+    assert f"folder: {mounted.pop()}" in config["data"]["config.yaml"]
 
 
 @pytest.mark.parametrize("label", [False, True])
@@ -364,7 +384,7 @@ def test_only_the_container_of_the_node_condition_has_a_token_and_little_it_may_
     assert allowed == least | ({("ClusterRole", "nodes", "patch")} if label else set())
 
 
-@pytest.mark.parametrize("setup", [name for name in SETUPS if name != "node condition"])
+@pytest.mark.parametrize("setup", sorted(SETUPS.keys() - {"node condition", "pod labels"}))
 def test_no_profile_talks_to_the_api_server(setup: str, render: Callable[..., Objects]) -> None:
     objects = render(SETUPS[setup])
     assert [o for o in objects if "Role" in o["kind"]] == []

@@ -82,6 +82,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail "nodeHealth.condition and nodeHealth.plugin would both set the condition; choose one" -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.attribution.podLabels (dig "textfile" "folder" "" .Values.config) -}}
+{{- fail "attribution.podLabels writes into a textfile folder of its own, and config.textfile.folder names another; leave one of them out" -}}
+{{- end -}}
 {{- if and .Values.nodeHealth.condition .Values.web.secret -}}
 {{- fail "nodeHealth.condition asks the daemon over plain HTTP, which web.secret may forbid; use nodeHealth.plugin with your own address, or leave one out" -}}
 {{- end -}}
