@@ -47,7 +47,7 @@ def head(title: str, link: Callable[[str], str], scripts: Iterable[str] = ()) ->
 def page(view: Json | None, sources: list[Json], notes: list[str], link: Callable[[str], str]) -> str:
     """The whole page. ``view`` is the live view, None before the first poll."""
     parts = [
-        head("amdgpu-exporter", link, ("uplot.js", "page.js")),
+        head("amdgpu-exporter", link, ("uplot.js", "page.js", "compare.js")),
         '<body><a class="skip" href="#main">Skip to the GPUs</a><header><h1>amdgpu-exporter</h1>',
         f"<p>Prometheus exporter for AMD GPUs, version {escape(__version__)}:",
         " not only that a GPU is slow, but why.</p>",
@@ -60,12 +60,13 @@ def page(view: Json | None, sources: list[Json], notes: list[str], link: Callabl
         _gpus(view),
         '<section id="live" hidden aria-labelledby="live-h"><h2 id="live-h">Live</h2>',
         '<p class="hint">The last five minutes at most, lowest to highest, as seen by this page; ',
-        "the daemon keeps no history.</p>",
+        "which begins anew with each visit.</p>",
         '<div id="cards"></div></section>',
         _hidden_table(
             "kernels", "Top kernels", "Time of each kernel in all windows since the daemon started"
         ),
         _hidden_table("windows", "Latest windows", "Windows taken in last, newest first"),
+        _compare(),
         _sources(sources),
         "</main></body></html>",
     ]
@@ -104,6 +105,27 @@ def _hidden_table(identity: str, title: str, caption: str) -> str:
         f'<section id="{identity}" hidden aria-labelledby="{identity}-h"><h2 id="{identity}-h">{title}</h2>'
         f'<p class="hint" id="{identity}-none"></p>'
         f"{_table(f'{identity}-table', caption, (), '')}</section>"
+    )
+
+
+def _compare() -> str:
+    """A form that the script shows and answers."""
+
+    def side(name: str, text: str) -> str:
+        return (
+            f'<label for="compare-{name}">{text}</label> '
+            f'<input id="compare-{name}" name="{name}" list="phases" required maxlength="80" '
+            'autocomplete="off" spellcheck="false"> '
+        )
+
+    return (
+        '<section id="compare" hidden aria-labelledby="compare-h"><h2 id="compare-h">Compare</h2>'
+        '<p class="hint">Each side is a phase named with <code>amdgpu-exporter mark</code>, or a time range '
+        "<code>SINCE..UNTIL</code> of the history.</p>"
+        f'<form id="compare-form">{side("a", "Before")}{side("b", "After")}'
+        '<button type="submit">Compare</button></form><datalist id="phases"></datalist>'
+        '<p id="compare-verdict" class="verdict" role="status"></p><ul id="compare-why" class="hint"></ul>'
+        f"{_table('compare-table', 'What was compared', (), '').replace('<div', '<div hidden', 1)}</section>"
     )
 
 

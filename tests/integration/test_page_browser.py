@@ -15,7 +15,7 @@ from typing import Any, Self
 import pytest
 from playwright import sync_api as playwright
 
-from tests.integration.daemon import Daemon, serving
+from tests.integration.daemon import Daemon, serving, until, verb
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(
@@ -158,11 +158,49 @@ def test_every_control_is_reached_by_the_keyboard(daemon: Daemon, browser: Any) 
         assert visit.page.evaluate("document.activeElement.className") == "scroll"
 
 
+def test_two_phases_are_compared_with_the_verdict_and_its_reasons(
+    tmp_path: Path, browser: Any, axe: str
+) -> None:
+    with (
+        serving(tmp_path, "--backend", "replay", "--interval", "1s") as daemon,
+        Visit(browser, daemon.url, bypass_csp=True) as v,
+    ):
+        taken = "^amdgpu_exporter_history_windows$"
+        assert verb("mark", "before", "--url", daemon.url).returncode == 0
+        until(lambda: (daemon.value(taken) or 0) >= 2, 60, "windows of the first phase")
+        assert verb("mark", "after", "--url", daemon.url).returncode == 0
+        seen = daemon.value(taken) or 0
+        until(lambda: (daemon.value(taken) or 0) >= seen + 2, 60, "windows of the second phase")
+        v.page.reload()
+        v.wait("!document.getElementById('compare').hidden")
+        choices = "[...document.querySelectorAll('#phases option')].map(o => o.value)"
+        assert v.page.evaluate(choices) == ["before", "after"]
+        v.page.fill("#compare-a", "before")
+        v.page.fill("#compare-b", "after")
+        v.page.click("#compare-form button")
+        v.wait("document.getElementById('compare-verdict').textContent.startsWith('Verdict: ')", 60)
+        status, said = daemon.get("/api/v1/compare?a=before&b=after")
+        assert status == 200
+        report = json.loads(said)
+        assert v.page.locator("#compare-verdict").inner_text() == f"Verdict: {report['verdict']}."
+        assert v.page.locator("#compare-table tbody tr").count() == len(report["findings"]) > 0
+        reasons = {reason for group in report["groups"] for reason in group["reasons"]}
+        assert reasons <= set(v.page.locator("#compare-why li").all_inner_texts())
+        v.page.evaluate(axe)
+        found = v.page.evaluate("axe.run().then(r => r.violations)")
+        assert [x["id"] for x in found if x["impact"] in ("serious", "critical")] == []
+        assert v.said == []
+        v.page.fill("#compare-a", "never-marked")
+        v.page.click("#compare-form button")
+        v.wait("document.getElementById('compare-verdict').textContent.includes('never-marked')", 60)
+        assert {url.split("/")[2] for url in v.asked} == {daemon.url.split("/")[2]}
+
+
 def test_without_script_the_table_stands_and_nothing_dead_is_shown(daemon: Daemon, browser: Any) -> None:
     with Visit(browser, daemon.url, java_script_enabled=False) as visit:
         assert visit.page.locator("#gpus tbody tr").count() == 8
         assert visit.page.locator("#sources tbody tr").count() == 1
-        for hidden in ("#live", "#kernels", "#windows"):
+        for hidden in ("#live", "#kernels", "#windows", "#compare"):
             assert not visit.page.locator(hidden).is_visible()
 
 

@@ -274,7 +274,7 @@ def test_every_file_that_the_page_loads_is_there_and_may_be_kept(site: Site) -> 
     page = Reader(site.get("/").text)
     files = {a.get("src") or a.get("href") for t, a in page.tags if t in ("script", "link")}
     assert {str(f).partition("?")[0] for f in files} == {
-        f"/page/{n}" for n in ("page.js", "page.css", "uplot.js", "uplot.css", "icon.svg")
+        f"/page/{n}" for n in ("page.js", "compare.js", "page.css", "uplot.js", "uplot.css", "icon.svg")
     }
     for path in files:
         answer = site.get(str(path))
