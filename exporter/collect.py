@@ -211,6 +211,7 @@ class Collector:
         self.windows_expiry: Callable[[float], float | None] = lambda _now: None
         self.judge: Judge = lambda _now, _devices, _slots, _answering: {}
         self.remember: Callable[[int], int | None] = lambda _seen: None
+        self.begun = True  # whether all that is kept from before has been read
         self.refused: Mapping[str, int] = {}
         self.owners: Owners = lambda _now, _devices, _slots: (None, {}, ())
         self.inline = False
@@ -231,7 +232,7 @@ class Collector:
     @property
     def ready(self) -> bool:
         """Each source has finished a poll, well or badly, so that the page is as full as it gets."""
-        return self.current is not None and all(s.outcome for s in self.sources)
+        return self.current is not None and self.begun and all(s.outcome for s in self.sources)
 
     def present(self) -> list[Device]:
         """The GPUs that fresh sources list now, with their ordinals; the same ones that are up."""

@@ -70,6 +70,8 @@ class Profiling:
         self._runner = Child("runner", "exporter.windows.runner", paths)
         taker = Taker(self._order(), place, clock, self._runner, Toolbox())
         self.history = history
+        # A page without what was counted before would look like a reset.
+        collector.begun = history is None
         self.sampler = Sampler(taker, clock, history or Memory(), self)
         self._feeding: asyncio.Task[None] | None = None
         self._fed_from: object = None
@@ -82,6 +84,9 @@ class Profiling:
             for problem in self.ledger.restore(self.history.kept):
                 event(log, logging.WARNING, problem)
         self._feed()
+        self._collector.begun = True
+        if self._collector.current is not None:
+            self._collector.publish()
         self._spawn(self.sampler.run())
 
     def configure(self, config: Config) -> None:
