@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from exporter import __version__
+from exporter import __version__, options
 from exporter.compare import usage
 from exporter.model import ConfigError, SourceError
 
 if TYPE_CHECKING:
     from exporter import config as configuration
-    from exporter.checks.expected import Expected
-    from exporter.checks.machine import Settings
 
 app = typer.Typer(
     name="amdgpu-exporter",
@@ -28,16 +25,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("compare", epilog=usage.EXAMPLE)(usage.compare)
-
-_Sysfs = Annotated[str | None, typer.Option("--path.sysfs", help="Mount point of sysfs, or a captured copy.")]
-_Procfs = Annotated[
-    str | None,
-    typer.Option(
-        "--path.procfs", help="Mount point of procfs; one of this machine is not read beside a copied sysfs."
-    ),
-]
-_Config = Annotated[Path | None, typer.Option("--config", help="Configuration file (YAML).")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -57,8 +44,8 @@ def serve(
     listen: Annotated[str | None, typer.Option(help="ADDRESS:PORT to serve on [127.0.0.1:9408].")] = None,
     backend: Annotated[str | None, typer.Option(help="auto, amdsmi, sysfs, smi_cli or replay.")] = None,
     capture: Annotated[str | None, typer.Option(help="Capture folder for --backend replay.")] = None,
-    sysfs: _Sysfs = None,
-    procfs: _Procfs = None,
+    sysfs: options.Sysfs = None,
+    procfs: options.Procfs = None,
     debugfs: Annotated[str | None, typer.Option("--path.debugfs", help="Mount point of debugfs.")] = None,
     interval: Annotated[str | None, typer.Option(help="Time between polls, such as 5s.")] = None,
     web_config: Annotated[
@@ -98,26 +85,26 @@ def serve(
 
 @app.command(epilog="Example: amdgpu-exporter devices --json")
 def devices(
-    json: _Json = False,
-    sysfs: _Sysfs = None,
-    procfs: _Procfs = None,
+    json: options.Json = False,
+    sysfs: options.Sysfs = None,
+    procfs: options.Procfs = None,
     everything: Annotated[bool, typer.Option("--all", help="Show integrated GPUs too.")] = False,
     forget: Annotated[
         bool, typer.Option("--forget", help="Forget GPUs that were here and are taken out for good.")
     ] = False,
-    config: _Config = None,
+    config: options.ConfigFile = None,
 ) -> None:
     """List every GPU with all its names side by side. Exit 1 if there is none."""
     if forget:
-        _forget(config, sysfs)
+        options.forget(config, sysfs)
     from exporter.backends.sysfs import SysfsBackend
     from exporter.checks import devices as table
     from exporter.host import Root
 
-    found = _roots(sysfs, procfs)
+    found = options.roots(sysfs, procfs)
     backend = SysfsBackend(Root(found[0]), Root(found[1]), show_integrated=everything)
     listed = [device for device, _ in backend.poll()]
-    _print_json(table.as_json(listed)) if json else typer.echo(table.table(listed))
+    options.print_json(table.as_json(listed)) if json else typer.echo(table.table(listed))
     if not listed:
         typer.echo(f"amdgpu-exporter: no AMD GPU under {found[0]}", err=True)
         raise typer.Exit(1)
@@ -125,14 +112,14 @@ def devices(
 
 @app.command(epilog="Example: amdgpu-exporter check --bundle report.tar.gz")
 def check(
-    json: _Json = False,
+    json: options.Json = False,
     bundle: Annotated[
         Path | None, typer.Option(help="Also pack all that a maintainer needs into this new .tar.gz, masked.")
     ] = None,
     log: Annotated[Path | None, typer.Option(help="Log whose end goes into the bundle.")] = None,
-    config: _Config = None,
-    sysfs: _Sysfs = None,
-    procfs: _Procfs = None,
+    config: options.ConfigFile = None,
+    sysfs: options.Sysfs = None,
+    procfs: options.Procfs = None,
 ) -> None:
     """Say what works here, what does not, and the command that mends it.
 
@@ -146,9 +133,9 @@ def check(
     from exporter.checks.gather import gather
 
     logging.disable(logging.CRITICAL)  # what a daemon would log is in the findings
-    machine = gather(_settings(config, sysfs, procfs), os.environ, sources.each)
+    machine = gather(options.settings(config, sysfs, procfs), os.environ, sources.each)
     findings = checks.run(machine)
-    _print_json(checks.as_json(machine, findings)) if json else typer.echo(checks.text(findings))
+    options.print_json(checks.as_json(machine, findings)) if json else typer.echo(checks.text(findings))
     if bundle:
         bundles.write(machine, findings, bundle, log)
         typer.echo(f"wrote {bundle}; look into it before you send it", err=True)
@@ -157,10 +144,10 @@ def check(
 
 @app.command(epilog="Example: amdgpu-exporter health --over 10s")
 def health(
-    json: _Json = False,
-    config: _Config = None,
-    sysfs: _Sysfs = None,
-    procfs: _Procfs = None,
+    json: options.Json = False,
+    config: options.ConfigFile = None,
+    sysfs: options.Sysfs = None,
+    procfs: options.Procfs = None,
     over: Annotated[str | None, typer.Option(help="Look twice, this far apart, to see what rises.")] = None,
 ) -> None:
     """Say of each GPU: healthy, degraded, unhealthy or unknown, and why.
@@ -174,16 +161,16 @@ def health(
     from exporter.checks import health as rules
     from exporter.checks import poll
 
-    loaded = _load(config, sysfs, procfs).config
+    loaded = options.load(config, sysfs, procfs).config
     logging.disable(logging.ERROR)  # what a daemon would log is in the answer
     asked = sources.build(loaded)[0]
-    verdicts = asyncio.run(poll.ask(asked, again_after_s=_seconds("--over", over) if over else 0.0))
+    verdicts = asyncio.run(poll.ask(asked, again_after_s=options.seconds("--over", over) if over else 0.0))
     expected = loaded.devices.expected
     if expected is None and loaded.backend != "replay":
-        expected = _remembered(loaded).most
+        expected = options.remembered(loaded).most
     states = poll.states(asked)
     if json:
-        _print_json(rules.as_json(verdicts, expected, states))
+        options.print_json(rules.as_json(verdicts, expected, states))
     else:
         typer.echo(rules.line(verdicts, expected, states))
     raise typer.Exit(rules.exit_code(rules.overall(verdicts, expected, states)[0]))
@@ -192,7 +179,7 @@ def health(
 @app.command(epilog="Example: amdgpu-exporter analyze /tmp/rocprof-out --json")
 def analyze(
     paths: Annotated[list[Path], typer.Argument(help="Profiler output: files or folders.")],
-    json: _Json = False,
+    json: options.Json = False,
 ) -> None:
     """Reduce profiler output to queue time, timeline, bottleneck, top kernels and counter ratios.
 
@@ -214,7 +201,7 @@ def run(
     length: Annotated[str, typer.Option(help="Length of one window.")] = "1s",
     windows: Annotated[int, typer.Option(help="How many windows at most.", min=1, max=1000)] = 12,
     spool: Annotated[Path | None, typer.Option(help="The daemon's spool folder.")] = None,
-    config: _Config = None,
+    config: options.ConfigFile = None,
 ) -> None:
     """Run a job with profiling windows built in; they go to the daemon when it ends.
 
@@ -232,12 +219,12 @@ def mark(
     url: Annotated[str | None, typer.Option(help="Address of the daemon [http://127.0.0.1:9408].")] = None,
     token_file: Annotated[Path | None, typer.Option(help="File with the token for POST.")] = None,
     ca_file: Annotated[Path | None, typer.Option(help="Certificate of the authority, for https.")] = None,
-    config: _Config = None,
+    config: options.ConfigFile = None,
 ) -> None:
     """Name the phase from now on, so that before and after a change can be compared."""
     from exporter.checks import mark as marks
 
-    loaded = _load(config, None, None).config
+    loaded = options.load(config, None, None).config
     typer.echo(marks.mark(phase, url or marks.address(loaded.listen), token_file, ca_file))
 
 
@@ -250,10 +237,10 @@ def sample(
     pid: Annotated[int | None, typer.Option(help="Process to trace; it must be prepared.", min=1)] = None,
     mode: Annotated[str | None, typer.Option(help="counters or trace.")] = None,
     duration: Annotated[str, typer.Option(help="Length of the window.")] = "1s",
-    json: _Json = False,
-    config: _Config = None,
-    sysfs: _Sysfs = None,
-    procfs: _Procfs = None,
+    json: options.Json = False,
+    config: options.ConfigFile = None,
+    sysfs: options.Sysfs = None,
+    procfs: options.Procfs = None,
 ) -> None:
     """Take one profiling window now, under the rules of the daemon, and print what it says.
 
@@ -270,8 +257,8 @@ def sample(
         raise ConfigError(f"--mode {chosen}: expected counters or trace")
     if chosen == "counters" and (pid or command):
         raise ConfigError("--mode counters: counters are of whole GPUs; leave --pid and the command out")
-    wish = samples.Wish(chosen, _seconds("--duration", duration), pid, tuple(command or ()))
-    loaded = _load(config, sysfs, procfs).config
+    wish = samples.Wish(chosen, options.seconds("--duration", duration), pid, tuple(command or ()))
+    loaded = options.load(config, sysfs, procfs).config
     logging.disable(logging.ERROR)  # what a daemon would log is in the answer
     raise typer.Exit(samples.run(wish, loaded, sources.build(loaded)[0], json))
 
@@ -281,15 +268,15 @@ def record(
     dest: Annotated[Path, typer.Argument(help="New folder for the capture.")],
     frames: Annotated[int, typer.Option(help="How often to read.", min=1)] = 1,
     every: Annotated[str, typer.Option(help="Time between two frames.")] = "5s",
-    sysfs: _Sysfs = None,
-    procfs: _Procfs = None,
+    sysfs: options.Sysfs = None,
+    procfs: options.Procfs = None,
 ) -> None:
     """Make a capture of this machine, identifiers masked, for replay, tests and bug reports."""
     from exporter.checks.record import record as make
     from exporter.host import Root
 
-    seconds = _seconds("--every", every)
-    found = _roots(sysfs, procfs)
+    seconds = options.seconds("--every", every)
+    found = options.roots(sysfs, procfs)
     make(Root(found[0]), Root(found[1]), dest, frames, seconds)
     typer.echo(f"captured to {dest}; replay it with: amdgpu-exporter serve --backend replay --capture {dest}")
 
@@ -302,76 +289,11 @@ def metrics(
     from exporter.catalogue import CATALOGUE, docs
 
     if form == "json":
-        _print_json(docs.as_json(CATALOGUE))
+        options.print_json(docs.as_json(CATALOGUE))
     elif form == "markdown":
         typer.echo(docs.markdown(CATALOGUE), nl=False)
     else:
         raise ConfigError(f"--format {form}: expected markdown or json")
-
-
-def _seconds(option: str, text: str) -> float:
-    from exporter.config.durations import parse_duration
-
-    try:
-        return parse_duration(text)
-    except ValueError as e:
-        raise ConfigError(f"{option} {text}: {e}") from e
-
-
-def _load(
-    file: Path | None, sysfs: str | None, procfs: str | None, environ: Mapping[str, str] = os.environ
-) -> configuration.Loaded:
-    """The configuration as the daemon would have it, with the given roots."""
-    from exporter.config import load
-
-    flags = {k: v for k, v in (("path.sysfs", sysfs), ("path.procfs", procfs)) if v is not None}
-    return load(file, environ, flags)
-
-
-def _settings(file: Path | None, sysfs: str | None, procfs: str | None) -> Settings:
-    """The configuration for a check, which goes on where a daemon would not start."""
-    from exporter.checks.machine import Settings
-    from exporter.config import state_directory
-
-    problem: str | None = None
-    try:
-        loaded = _load(file, sysfs, procfs)
-    except ConfigError as e:
-        problem, loaded = str(e), _load(None, sysfs, procfs, {})
-    config = loaded.config
-    if not os.path.isdir(config.path.sysfs):
-        raise ConfigError(f"path.sysfs: {config.path.sysfs} is no folder; give the root that holds class/drm")
-    state = state_directory(config, os.environ)
-    return Settings(config, file, problem, loaded.warnings, state, _remembered(config).most)
-
-
-def _remembered(config: configuration.Config) -> Expected:
-    from exporter.checks.expected import Expected
-    from exporter.config import state_directory
-
-    return Expected(state_directory(config, os.environ), config.path.sysfs)
-
-
-def _forget(file: Path | None, sysfs: str | None) -> None:
-    remembered = _remembered(_load(file, sysfs, None).config)
-    remembered.forget()
-    typer.echo(f"forgotten in {remembered.file}; a running daemon notices within a minute", err=True)
-
-
-def _roots(sysfs: str | None, procfs: str | None) -> tuple[str, str]:
-    """The given roots, else those of the environment, else the live ones."""
-    from exporter.host import belonging
-
-    path = _load(None, sysfs, procfs).config.path
-    if not os.path.isdir(path.sysfs):
-        raise ConfigError(f"path.sysfs: {path.sysfs} is no folder; give the root that holds class/drm")
-    return path.sysfs, belonging(path.sysfs, path.procfs)
-
-
-def _print_json(value: object) -> None:
-    import json
-
-    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ _COMPARE = ("compare.folders", "compare.past", "compare.verb", "compare.usage", 
 
 # Top first: each may import its own layer and those below it. The longest matching name decides.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("cli", "service", "profiling", "sources", "node_status", "pod_labels", "__main__"),
+    ("cli", "options", "service", "profiling", "sources", "node_status", "pod_labels", "__main__"),
     (
         "web",
         "pages",
