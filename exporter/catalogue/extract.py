@@ -6,11 +6,12 @@ Never guesses: what is not a finite number inside the metric's range becomes a G
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf, isfinite
 from typing import Any
 
 from exporter.catalogue.schema import Catalogue, Field, Metric, Scope
+from exporter.catalogue.shape import MALFORMED, REFUSED, SERVED, USED, Leaf, Scaling, Shape
 from exporter.model import Device, DeviceId, Gap, Raw, RawGroups, Reason, Series, Value
 
 Labels = tuple[str, ...]
@@ -30,7 +31,7 @@ class Extractor:
             for m in catalogue
             if any(f.backend == backend for f in m.fields)
         ]
-        self._shapes: dict[DeviceId, _Shape] = {}
+        self._shapes: dict[DeviceId, Shape] = {}
 
     def extract(
         self, device: Device, groups: RawGroups, series: list[Series], values: list[Value], gaps: list[Gap]
@@ -48,77 +49,14 @@ class Extractor:
         values += new
         gaps += shape.gaps
 
-    def _look(self, key: DeviceId, groups: RawGroups) -> _Shape:
+    def _look(self, key: DeviceId, groups: RawGroups) -> Shape:
         """Go through every leaf, and remember how it came out."""
-        shape = _Shape(groups)
+        shape = Shape(groups)
         for plan in self._plan:
             if not (plan.of_socket and key.partition):
                 plan.take(key.socket if plan.of_socket else key, groups, shape)
         self._shapes[key] = shape
         return shape
-
-
-class _Shape:
-    """How one device's leaves came out. It serves again while each is a number, or absent, as it was."""
-
-    __slots__ = ("_groups", "_known", "_steps", "gaps", "series", "values")
-
-    def __init__(self, groups: RawGroups) -> None:
-        self.series: list[Series] = []
-        self.values: list[Value] = []
-        self.gaps: list[Gap] = []
-        self._known = True
-        self._groups = groups
-        self._steps: dict[str, list[tuple[_Step, list[Any], list[_Leaf]]]] = {}
-
-    def add(self, step: _Step, leaves: list[_Leaf]) -> None:
-        """Take note of what part each leaf of a step played."""
-        flat = step.flat(self._groups.get(step.group))
-        if flat is None or len(flat[1]) != len(leaves) or any(leaf[0] is _MALFORMED for leaf in leaves):
-            self._known = False
-        else:
-            self._steps.setdefault(step.group, []).append((step, flat[0], leaves))
-
-    def follow(self, groups: RawGroups) -> list[Value] | None:
-        """The values now; None where a leaf is another kind of thing than before."""
-        if not self._known:
-            return None
-        out = self.values.copy()
-        for name, steps in self._steps.items():
-            group = groups.get(name)
-            if group is self._groups.get(name):
-                continue
-            for step, keys, leaves in steps:
-                flat = step.flat(group)
-                if flat is None or flat[0] != keys or len(flat[1]) != len(leaves):
-                    return None
-                for raw, (role, divisor, scale, low, high, at) in zip(flat[1], leaves, strict=True):
-                    if role is _USED or role is _REFUSED:
-                        kind = type(raw)
-                        if kind is not int and kind is not float:
-                            return None
-                        try:
-                            value = raw / divisor if divisor else raw * scale
-                        except OverflowError:
-                            return None
-                        if low <= value <= high:
-                            if role is _REFUSED:
-                                return None
-                            out[at] = value
-                        elif role is _USED or not isfinite(value):
-                            return None
-                    elif raw is not role and role is not _SERVED:
-                        return None
-        self.values, self._groups = out, groups
-        return out
-
-
-# What part a leaf plays; one that is absent plays its Reason or None.
-_USED = object()  # its number counts
-_REFUSED = object()  # its number cannot be true
-_SERVED = object()  # an earlier leaf spoke for the same labels
-_MALFORMED = object()  # not a thing that could come again
-_Leaf = tuple[object, int, float, float, float, int]  # part, divisor, scale, range, place among the values
 
 
 class _Plan:
@@ -134,7 +72,7 @@ class _Plan:
         self._steps = steps
         self._known: dict[DeviceId, dict[Labels, Series]] = {}
 
-    def take(self, owner: DeviceId, groups: RawGroups, shape: _Shape) -> None:
+    def take(self, owner: DeviceId, groups: RawGroups, shape: Shape) -> None:
         """Append what the plan's fields give."""
         series, values, gaps = shape.series, shape.values, shape.gaps
         low, high, steps = self._low, self._high, self._steps
@@ -145,13 +83,14 @@ class _Plan:
         missing: dict[Labels | None, Reason] = {}
         before = len(series)
         for step in steps:
+            scaling = Scaling(step.divisor, step.scale, low, high)
             divisor, scale = step.divisor, step.scale
-            leaves: list[_Leaf] = []
+            leaves: list[Leaf] = []
             for labels, raw in step.leaves(groups):
                 at = len(values)
-                role: object = _MALFORMED
+                part: object = MALFORMED
                 if done is not None and labels in done:
-                    leaves.append((_SERVED, divisor, scale, low, high, at))
+                    leaves.append(Leaf(SERVED, scaling, at))
                     continue
                 kind = type(raw)
                 if labels is not None and (kind is int or kind is float):
@@ -165,23 +104,25 @@ class _Plan:
                             key = known[labels] = Series(self._name, owner, labels)
                         series.append(key)
                         values.append(value)
-                        role = _USED
+                        part = USED
                         if done is not None:
                             done.add(labels)
                         if missing:
                             missing.pop(labels, None)
                     elif isfinite(value):
-                        role = _REFUSED
+                        part = REFUSED
                         _worse(missing, labels, Reason.IMPLAUSIBLE)
                     else:
                         _worse(missing, labels, Reason.MALFORMED)
                 elif raw is None or kind is Reason:
-                    role = raw
+                    part = raw
                     _worse(missing, labels, Reason.UNSUPPORTED if raw is None else raw)
                 else:
                     _worse(missing, labels, Reason.MALFORMED)
-                leaves.append((role, divisor, scale, low, high, at))
-            shape.add(step, leaves)
+                leaves.append(Leaf(part, scaling, at))
+            shape.add(
+                step.group, step.trunk, len(step.slots) if step.at_end or not step.slots else None, leaves
+            )
         if missing:
             # A whole group that is not there speaks only if nothing else served the metric.
             general = missing.pop(None, None)
@@ -207,7 +148,7 @@ class _LabelCache(dict[Any, Labels]):
 class _Step:
     """One Field, its path split and its scale decided."""
 
-    __slots__ = ("_cache", "_head", "divisor", "group", "labels", "path", "scale", "slots")
+    __slots__ = ("_cache", "at_end", "divisor", "group", "labels", "path", "scale", "slots", "trunk")
 
     def __init__(self, metric: Metric, field: Field) -> None:
         self.group = field.group
@@ -221,8 +162,8 @@ class _Step:
         self.slots = tuple(metric.labels.index(label) for label in field.each)
         # One or two stars at the end of the path, where nearly all are, go without recursion.
         stars = len(self.slots)
-        at_end = stars in (1, 2) and self.path[-stars:] == ("*",) * stars
-        self._head = self.path[:-stars] if at_end else None
+        self.trunk = self.path[: self.path.index("*")] if stars else self.path
+        self.at_end = stars in (1, 2) and self.path[-stars:] == ("*",) * stars
         self._cache = _LabelCache(self.labels, self.slots)
 
     def leaves(self, groups: RawGroups) -> Iterable[tuple[Labels | None, Raw]]:
@@ -234,9 +175,9 @@ class _Step:
                     break
                 node = node.get(part)
             return ((self.labels, node if not isinstance(node, Mapping | list | tuple) else None),)
-        if self._head is not None:
+        if self.at_end:
             inner = node
-            for part in self._head:
+            for part in self.trunk:
                 if type(inner) is not dict:
                     break
                 inner = inner.get(part)
@@ -247,31 +188,6 @@ class _Step:
                 if all(type(sub) is dict for sub in inner.values()):
                     return [(cache[a, b], leaf) for a, sub in inner.items() for b, leaf in sub.items()]
         return self._walk(node, 0, list(self.labels), 0)
-
-    def flat(self, group: Raw) -> tuple[list[Any], Collection[Raw]] | None:
-        """Keys under the stars, and the leaves in the order of ``leaves``; None for a shape seldom seen."""
-        node = group
-        for part in self.path if self._head is None else self._head:
-            if type(node) is not dict:
-                break
-            node = node.get(part)
-        kind = type(node)
-        if kind is not dict:
-            if node is None or kind is Reason or (not self.slots and (kind is int or kind is float)):
-                return [], (node,)
-            return None
-        if self._head is None:
-            return None
-        if len(self.slots) == 1:
-            return list(node), node.values()
-        keys: list[Any] = []
-        found: list[Raw] = []
-        for key, sub in node.items():
-            if type(sub) is not dict:
-                return None
-            keys += (key, len(sub), *sub)
-            found += sub.values()
-        return keys, found
 
     def _walk(self, node: Raw, at: int, labels: list[str], star: int) -> Iterator[tuple[Labels | None, Raw]]:
         for index in range(at, len(self.path)):

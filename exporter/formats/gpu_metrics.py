@@ -117,8 +117,6 @@ def decode(blob: bytes) -> Decoded:
         nested = partition_table(name)
         size, ones = nested.size, _ones(nested.size)
         # Unpartitioned, seven of the eight slots are all ones: 644 values not worth unpacking on every poll.
-        size, ones = nested.size, _ones(nested.size)
-        # Unpartitioned, seven of the eight slots are all ones: 644 values not worth unpacking on every poll.
         slots = [
             {} if blob[at : at + size] == ones else _fields(nested, blob, at)
             for at in range(start, start + PARTITIONS * size, size)
