@@ -107,12 +107,23 @@ class _Walk:
             node = _at(groups.get(group), path)
             raws += map(node.get, names) if type(node) is dict else [node] * len(names)
         for group, path, stars, keys in self._starred:
-            now, found = _under(_at(groups.get(group), path), stars)
+            node = groups.get(group)
+            for part in path:
+                if type(node) is not dict:
+                    break
+                node = node.get(part)
+            if stars == 1 and type(node) is dict:
+                # By far the most; the calls would cost more than the work.
+                if list(node) != keys:
+                    return None
+                raws += node.values()
+                continue
+            now, found = _under(node, stars)
             if found is None or now != keys:
                 return None
             raws += found
-        for i, part in self._absent:
-            if raws[i] is not part:
+        for i, role in self._absent:
+            if raws[i] is not role:
                 return None
         mine = [raws[i] for i in self._from]
         if not _NUMBERS.issuperset(map(type, mine)):

@@ -6,7 +6,7 @@ their field) ends here, so that the catalogue can name fields as data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from exporter.formats.gpu_metrics import Decoded
@@ -175,7 +175,10 @@ def mean_of(values: Iterable[int | None] | int | None) -> float | None:
 
 def _host_limits(d: Mapping[str, Any]) -> dict[str, float]:
     out: dict[str, float] = {}
+    slots: Sequence[Mapping[str, Any]] = [slot for slot in d.get("xcp_stats") or (d,) if slot]
     for reason, names in _HOST_LIMITS.items():
+        if not any(name in slot for name in names for slot in slots):
+            continue
         if used := [v for name in names for v in _of_xccs(d, name) if v is not None]:
             out[reason] = sum(used) / len(used)
     return out
