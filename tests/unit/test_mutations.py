@@ -23,11 +23,12 @@ from test_sysfs_mutations import MUTATIONS, SEED
 
 from exporter import formats
 from exporter.catalogue import CATALOGUE
-from exporter.formats import prometheus_text, sniff
+from exporter.formats import copies, launch_loop, prometheus_text, rocblas_bench, sniff
 from exporter.formats.trace import Decoded, Names
 from exporter.model import Device, DeviceId, FormatError, Histogram, WindowOutcome
 from exporter.windows import intake, wire
 from exporter.windows.ledger import Ledger
+from tests.unit import probemade
 from tests.unit.rocpdmade import Copy, Kernel, Maker, Region
 
 Mutation = Callable[[bytes, random.Random], bytes]
@@ -202,6 +203,7 @@ MODULES = {
         ),
         *("torch_trace", "json_stream", "sdk", "trace", "rocpd", "amd_smi", "rocm_smi", "smi_json"),
         "prometheus_text",
+        *("copies", "rocblas_bench", "launch_loop"),
     },
 }
 
@@ -474,3 +476,53 @@ def test_spoilt_text_of_others_is_refused_or_is_a_sound_page_that_says_what_the_
                 assert sample.value != 0 or _ZERO.search(bad), bad
     assert reasons <= {1}, "a reason is one line"
     assert taken > 3 or mutate.__name__ != "flip"
+
+
+# --- what the tools behind probe print ------------------------------------------------------------------
+
+
+def _rates(found: copies.Copies) -> list[float]:
+    return [cell.bytes_per_second / 1e9 for cell in found.cells]
+
+
+def _bench(text: str) -> list[float]:
+    found = rocblas_bench.read(text)
+    return [found.seconds * 1e6, *([found.operations / 1e9] if found.operations else [])]
+
+
+def _loop(text: str) -> list[float]:
+    found = launch_loop.read(text)
+    return [found.back_to_back, found.round_trip]
+
+
+PROBED: dict[str, tuple[str, Callable[[str], list[float]]]] = {
+    "transferbench": (probemade.transferbench(), lambda t: _rates(copies.transferbench(t))),
+    "bandwidth_test": (probemade.bandwidth_test(), lambda t: _rates(copies.bandwidth_test(t))),
+    "rocblas_bench_gemm": (probemade.gemm(650_000), _bench),
+    "rocblas_bench_axpy": (probemade.axpy(3.875), _bench),
+    "launch_loop": (probemade.loop(), _loop),
+}
+_PRINTED = re.compile(r"(?<![\w.])[+-]?\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?")
+
+
+@pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("tool", PROBED)
+def test_spoilt_output_of_a_benchmark_gives_no_number_that_is_not_printed_in_it(
+    tool: str, mutate: Mutation
+) -> None:
+    seed, decode = PROBED[tool]
+    assert decode(seed)
+    dice = random.Random(f"{SEED} {tool} {mutate.__name__}")
+    reasons = set()
+    for _ in range(200):
+        bad = mutate(seed.encode(), dice).decode("utf-8", "replace")
+        try:
+            found = decode(bad)
+        except FormatError as e:
+            reasons.add(len(str(e).splitlines()))
+            continue
+        printed = [float(n.replace("_", "")) for n in _PRINTED.findall(bad)]
+        made_up = [v for v in found if not any(math.isclose(v, n, rel_tol=1e-9) for n in printed)]
+        assert made_up == [], bad
+        assert all(value > 0 for value in found), bad
+    assert reasons <= {1}, "a reason is one line"
