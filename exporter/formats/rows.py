@@ -221,6 +221,8 @@ class Table:
                     return None
                 at += 1
             columns[i] = pieces[at::period]
+            if i != self._free and b"".join(columns[i]).find(b",") >= 0:
+                return None  # only the free column holds commas; elsewhere something got into the row
             at, start = at + 1, i + 1
         ends = pieces[period::period]
         need = max((i for i in self._at.values() if i >= start), default=start - 1) - start + 1
