@@ -78,18 +78,18 @@ class Child:
             raise SourceError(known, str(answer.get("detail", "")))
         return answer
 
-    async def stop(self) -> None:
-        """End the child: close its input, then terminate, then kill."""
+    async def stop(self, patience_s: float = 0.3) -> None:
+        """End the child: close its input, then terminate, then kill; ``patience_s`` is for what it runs."""
         process = self._process
         self.on_death = None
         if process is None or process.returncode is not None:
             return
         if process.stdin:
             process.stdin.close()
-        for sign, patience_s in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 0.3)):
+        for sign, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, 0.3)):
             self._signal(process, sign)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), patience_s)
+                await asyncio.wait_for(process.wait(), wait_s)
                 break
         for task in self._tasks:
             task.cancel()

@@ -12,6 +12,7 @@ import typer
 from exporter import __version__, options
 from exporter.compare import usage
 from exporter.model import ConfigError, SourceError
+from exporter.probes import usage as probing
 
 if TYPE_CHECKING:
     from exporter import config as configuration
@@ -25,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("compare", epilog=usage.EXAMPLE)(usage.compare)
+app.command("probe", epilog=probing.EXAMPLE)(probing.probe)
 
 
 @app.callback(invoke_without_command=True)

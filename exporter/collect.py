@@ -177,7 +177,8 @@ class Inventory:
 class Collector:
     """Owns the sources and the current generation.
 
-    ``windows`` gives the window ledger's slot for a time; ``windows_expiry`` when it changes by itself.
+    ``windows`` gives the window ledger's slot for a time; ``windows_expiry`` when it changes by itself;
+    ``probes`` what was measured by the verb of that name.
     ``judge`` gives the health of each socket for a time, all GPUs, fresh slots and those that answer;
     ``owners`` gives who holds each GPU, for a time, all GPUs and fresh slots; ``inline``: on each series.
     ``remember`` takes the number of GPUs seen and gives how many there should be; ``foreign`` gives what
@@ -209,6 +210,7 @@ class Collector:
         self.children: list[Child] = [s.child for s in sources]
         self.windows: Callable[[float], Slot | None] = lambda _now: None
         self.windows_expiry: Callable[[float], float | None] = lambda _now: None
+        self.probes: Callable[[float], Slot | None] = lambda _now: None
         self.judge: Judge = lambda _now, _devices, _slots, _answering: {}
         self.remember: Callable[[int], int | None] = lambda _seen: None
         self.begun = True  # whether all that is kept from before has been read
@@ -264,8 +266,9 @@ class Collector:
         now = self._clock.now()
         fresh = {s.name: slot for s in self.sources if (slot := s.fresh(now, self.timing.max_age_s))}
         self.inventory.update(tuple(slot.devices for slot in fresh.values()))
-        if (windows := self.windows(now)) is not None:
-            fresh[windows.outcome.source] = windows
+        for more in (self.windows(now), self.probes(now)):
+            if more is not None:
+                fresh[more.outcome.source] = more
         owners, holders, asked = self.owners(now, self.inventory.devices, fresh.values())
         if owners is not None:
             fresh[owners.outcome.source] = owners

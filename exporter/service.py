@@ -29,6 +29,7 @@ from exporter.listener import BACKLOG, Door
 from exporter.logs import event
 from exporter.model import ConfigError
 from exporter.owners.feed import OwnersFeed
+from exporter.probes.feed import ProbeFeed
 from exporter.profiling import Profiling
 from exporter.textfile.feed import TextFeed
 from exporter.web import App, Web
@@ -70,11 +71,14 @@ class Service:
         self.watch = Watch()
         self.collector.judge = self.watch.look
         self._expected: Expected | None = None
+        self._probes: ProbeFeed | None = None
         self._writing: asyncio.Task[None] | None = None
         if not replay:
             state = configuration.state_directory(config, os.environ)
             self._expected = Expected(state, config.path.sysfs)
             self.collector.remember = self._remember
+            self._probes = ProbeFeed(state, self._clock, lambda: self.collector.inventory.devices)
+            self.collector.probes = self._probes.slot
         self._owners = OwnersFeed(
             sources.owners(config, replayed=replay is not None), self._clock, lambda: self.collector.timing
         )
@@ -100,6 +104,8 @@ class Service:
             self._spawn(self.collector.run(source))
         self._spawn(self.profiling.start())
         self._list_children()
+        if self._probes:
+            self._spawn(self._probes.run(self.collector.publish))
         if self._texts:
             self._spawn(self._texts.run(self.collector.publish))
         if self._owners.asks:

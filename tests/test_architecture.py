@@ -24,11 +24,16 @@ _WINDOWS_IMPURE = (
 )
 _WINDOWS = tuple(f"windows.{name}" for name in _WINDOWS_IMPURE.split())
 
+# What of probes starts tools or touches files. The rest is pure.
+_PROBES = ("probes.inuse", "probes.tools")
 _COMPARE = ("compare.folders", "compare.past", "compare.verb", "compare.usage", "compare.worker")
 
 # Top first: each may import its own layer and those below it. The longest matching name decides.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("cli", "options", "service", "profiling", "sources", "node_status", "pod_labels", "__main__"),
+    (
+        *("cli", "options", "probes.usage", "service", "profiling", "sources", "node_status", "pod_labels"),
+        "__main__",
+    ),
     (
         "web",
         "pages",
@@ -37,12 +42,16 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "access",
         "checks",
         *_COMPARE,
+        "probes.verb",
     ),
-    ("collect", "owners.feed", "reader", "vitals", "history", "textfile", *_WINDOWS),
+    (
+        *("collect", "owners.feed", "reader", "vitals", "history", "textfile"),
+        *("probes.feed", "probes.shelf", *_PROBES, *_WINDOWS),
+    ),
     ("backends", "profilers", "owners"),
     ("host", "child", "worker", "command", "slots"),
     ("config",),
-    ("exposition", "windows", "compare", "history.schema", "history.context"),
+    ("exposition", "windows", "compare", "probes", "history.schema", "history.context"),
     ("formats",),
     ("catalogue",),
     ("model", "logs"),
@@ -62,6 +71,10 @@ PURE = (
     "compare.advice",
     "history.schema",
     "history.context",
+    "probes.plans",
+    "probes.record",
+    "probes.reduce",
+    "probes.show",
     "profilers.plan",
     "profilers.rocprofv3_window",
     "profilers.toolbox",
