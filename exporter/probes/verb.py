@@ -18,7 +18,7 @@ from typing import Any
 
 import typer
 
-from exporter.backends.sysfs import SysfsBackend
+from exporter.checks import surroundings
 from exporter.child import Child
 from exporter.config import Config, state_directory
 from exporter.host import Clock, Root, belonging
@@ -78,7 +78,8 @@ def _measured(wish: Wish, config: Config) -> tuple[Record, list[Device]]:
         raise NothingError(f"there is no {wanted} on PATH or in /opt/rocm/bin; {package}")
     sysfs = Root(config.path.sysfs)
     procfs = belonging(config.path.sysfs, config.path.procfs)
-    devices = [device for device, _ in SysfsBackend(sysfs, Root(procfs)).poll()]
+    command = [tool.path] if tool.name == plans.TORCH else []
+    devices, environment = surroundings.take(sysfs, Root(procfs), command, os.environ)
     if not devices:
         raise NothingError(f"there is no AMD GPU under {config.path.sysfs}")
     with tempfile.TemporaryDirectory(prefix="amdgpu-exporter-") as folder:
@@ -87,10 +88,8 @@ def _measured(wish: Wish, config: Config) -> tuple[Record, list[Device]]:
         found = reduce(tool, printed, devices)
     except FormatError as e:
         raise NothingError(f"{tool.path}: {e}{_way_out(str(e))}") from None
-    now = Clock().now()
-    return Record(
-        wish.probe, now, tool.name, found.version, found.values, found.missing, found.notes
-    ), devices
+    made = (found.version, found.values, found.missing, found.notes, environment)
+    return Record(wish.probe, Clock().now(), tool.name, *made), devices
 
 
 async def _call_all(

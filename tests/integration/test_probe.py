@@ -125,7 +125,9 @@ def test_copies_are_measured_with_the_old_and_the_new_spelling_of_each_tool(
         (node.bin / "plugin").touch()
     assert values(node.probe("bandwidth", "--json")) == pytest.approx(COPIES)
     assert [program, *call] in node.calls()
-    assert len(node.kept()) == 1
+    [kept] = node.kept()
+    environment = json.loads((node.state / "probes" / kept).read_text())["environment"]
+    assert [gpu["pci"] for gpu in environment["gpus"]] == [FIRST, SECOND]
 
 
 def test_transferbench_is_taken_before_the_tool_that_ends_and_any_can_be_named(node: Node) -> None:
