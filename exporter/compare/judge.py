@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import log, sqrt
 from statistics import fmean, median
@@ -25,6 +25,7 @@ _CONFOUNDED = (
     "interleave runs (A B A B) to be sure"
 )
 _DRIFTING = "a steady drift through both sides may be all of it; interleave the runs"
+_SHARES = frozenset({"executing_ratio", "queued_ratio", "launching_ratio", "starved_ratio"})
 _OUTLYING = 3.5  # times the usual distance from the median
 
 
@@ -64,7 +65,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One GPU and workload: what stands in the way, and what was measured beside."""
+    """One GPU and workload: what stands in the way, what was measured beside, how it is used ``after``."""
 
     gpu: str
     workload: str | None
@@ -72,6 +73,7 @@ class Group:
     covariates: Mapping[str, tuple[float | None, float | None]]
     unknown: tuple[str, ...]
     one_sided: bool = False
+    after: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +182,19 @@ def _group(
         context.covariates(x, y),
         tuple(context.unknown(x, y)),
         one_sided=not whole and not (x and y),
+        after=_usage(y),
     )
     return group, told
+
+
+def _usage(rows: Sequence[Row]) -> dict[str, float]:
+    """The middle of each share of the GPU's time over one side's windows."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if row.kernel is None:
+            for name in _SHARES & row.metrics.keys():
+                found.setdefault(name, []).append(row.metrics[name])
+    return {name: median(values) for name, values in sorted(found.items())}
 
 
 def _findings(group: Group, x: list[Row], y: list[Row], options: Options) -> list[Finding]:

@@ -51,7 +51,7 @@ def text(found: Comparison, names: tuple[str, str], colour: bool = False) -> str
             lines.append(f"  {paint(f.verdict, f'{f.verdict:<15}')} {_change(f):<28} {_what(f)}{why}")
     lines += ["", *_beside(found)]
     lines += [f"note: {note}" for note in found.notes]
-    lines += [f"next: {one.text} ({one.evidence})" for one in advice(found.findings)]
+    lines += [f"next: {one.text} ({one.evidence})" for one in advice(found.findings, found.groups)]
     return "\n".join(lines) + "\n"
 
 
@@ -71,7 +71,9 @@ def markdown(found: Comparison, names: tuple[str, str]) -> str:
             )
         lines.append("")
     lines += [f"- {_md(line)}" for line in (*_beside(found), *found.notes)]
-    lines += [f"- next: {_md(one.text)} ({_md(one.evidence)})" for one in advice(found.findings)]
+    lines += [
+        f"- next: {_md(one.text)} ({_md(one.evidence)})" for one in advice(found.findings, found.groups)
+    ]
     lines += ["", "| Environment | Before | After |", "|---|---|---|"]
     lines += [f"| {_md(k)} | {_md(a)} | {_md(b)} |" for k, a, b in _environment(found)]
     return "\n".join(lines) + "\n"
@@ -99,7 +101,8 @@ def html(found: Comparison, names: tuple[str, str]) -> str:
         parts.append(f'<div class="scroll"><table><tr>{heads}</tr>{rows}</table></div>')
     items = "".join(f"<li>{escape(line)}</li>" for line in (*_beside(found), *found.notes))
     items += "".join(
-        f"<li>Next: {escape(one.text)} ({escape(one.evidence)})</li>" for one in advice(found.findings)
+        f"<li>Next: {escape(one.text)} ({escape(one.evidence)})</li>"
+        for one in advice(found.findings, found.groups)
     )
     rows = "".join(
         f"<tr><td>{escape(k)}</td><td>{escape(a)}</td><td>{escape(b)}</td></tr>"
@@ -120,7 +123,9 @@ def as_dict(found: Comparison, names: tuple[str, str]) -> dict[str, Any]:
         "verdict": str(found.verdict),
         "environment": {"a": dict(found.before), "b": dict(found.after)},
         "notes": list(found.notes),
-        "advice": [{"text": one.text, "evidence": one.evidence} for one in advice(found.findings)],
+        "advice": [
+            {"text": one.text, "evidence": one.evidence} for one in advice(found.findings, found.groups)
+        ],
         "groups": [
             {
                 "gpu": g.gpu,

@@ -174,7 +174,9 @@
       const found = g.bottleneck;
       say(this.verdict, found ? `Bottleneck: ${words(found.name)}` : "Bottleneck: not known");
       say(this.advice, found
-        ? `${found.meaning} Try: ${found.try}${found.runbook ? ` Runbook: /runbooks/${found.runbook}` : ""}`
+        ? `${found.meaning}${found.evidence ? ` Because ${found.evidence}.` : ""} Try: ${found.try}` +
+          found.more.map((one) => ` Also: ${one.text} (${one.evidence})`).join("") +
+          (found.runbook ? ` Runbook: /runbooks/${found.runbook}` : "")
         : absent === g.missing.bottleneck ? "" : g.missing.bottleneck ?? "");
     }
   }

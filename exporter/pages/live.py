@@ -12,6 +12,7 @@ from typing import Any
 
 from exporter import __version__
 from exporter.collect import Collector
+from exporter.compare import advice
 from exporter.model import Bottleneck, Device, DeviceId, Series, Snapshot, TimelineState, Value
 from exporter.windows.bottleneck import ADVICE
 from exporter.windows.kernels import OTHER
@@ -191,7 +192,7 @@ class Live:
         out["timeline_ratio"] = states if any(v is not None for v in states.values()) else None
         if None in states.values():
             missing["timeline_ratio"] = self._why_no_window(key)
-        out["bottleneck"] = _bottleneck(values, key)
+        out["bottleneck"] = _bottleneck(values, key, out)
         if out["bottleneck"] is None:
             missing["bottleneck"] = self._why_no_window(key)
         return {**out, "missing": missing}
@@ -239,12 +240,26 @@ def _sensor(values: Mapping[Series, Any], key: DeviceId) -> str | None:
     return next((s for s in _SENSORS if _first(values, metric, key, ((s,),)) is not None), None)
 
 
-def _bottleneck(values: Mapping[Series, Any], key: DeviceId) -> Json | None:
+def _bottleneck(values: Mapping[Series, Any], key: DeviceId, known: Json) -> Json | None:
+    """The verdict with the numbers it stands on, what to try, and what else there is to do."""
     for verdict in Bottleneck:
         if values.get(Series("amdgpu_bottleneck_state", key, (verdict.value,))) == 1:
-            meaning, attempt = ADVICE[verdict]
-            runbook = None if verdict is Bottleneck.UNKNOWN else f"bottleneck-{verdict.value}.md"
-            return {"name": verdict.value, "meaning": meaning, "try": attempt, "runbook": runbook}
+            facts = advice.Facts(
+                verdict,
+                known["timeline_ratio"] or {},
+                queue_delay_ratio=known["queue_delay_ratio"],
+                l2_hit_ratio=known["l2_hit_ratio"],
+                compute_density_ratio=known["compute_density_ratio"],
+            )
+            first, *more = advice.of_window(facts)
+            return {
+                "name": verdict.value,
+                "meaning": ADVICE[verdict].meaning,
+                "evidence": advice.evidence(facts) or None,
+                "try": first.text,
+                "more": [{"text": one.text, "evidence": one.evidence} for one in more],
+                "runbook": None if verdict is Bottleneck.UNKNOWN else f"bottleneck-{verdict.value}.md",
+            }
     return None
 
 

@@ -142,9 +142,25 @@ def test_the_live_view_gives_each_value_in_its_base_unit(site: Site) -> None:
     assert one["timeline_ratio"] == {"executing": 0.07, "queued": None, "launching": None, "starved": None}
     assert one["bottleneck"]["name"] == "launch_bound"
     assert "graph" in one["bottleneck"]["try"]
+    assert (one["bottleneck"]["evidence"], one["bottleneck"]["more"]) == (None, [])
     # A partition shows what only its socket knows.
     assert (part["partition"], part["memory_used_bytes"]) == (1, 5_000)
     assert view["interval_seconds"] == 5.0
+
+
+def test_a_verdict_comes_with_the_numbers_that_it_stands_on_and_what_else_there_is_to_do(site: Site) -> None:
+    shares = {"executing": 0.2, "queued": 0.1, "launching": 0.45, "starved": 0.25}
+    site.publish(
+        {
+            **{Series("amdgpu_timeline_ratio", GPU, (state,)): share for state, share in shares.items()},
+            Series("amdgpu_bottleneck_state", GPU, ("launch_bound",)): 1,
+        }
+    )
+    found = site.json("/api/v1/live")["gpus"][0]["bottleneck"]
+    assert found["evidence"] == "launches were made or waited while no kernel ran for 55% of the window"
+    assert [one["evidence"] for one in found["more"]] == [
+        "nothing ran, waited or was being launched for 25% of the window"
+    ]
 
 
 def test_what_is_absent_is_null_with_its_reason_and_never_zero(site: Site) -> None:
