@@ -203,13 +203,26 @@ def run(
     length: Annotated[str, typer.Option(help="Length of one window.")] = "1s",
     windows: Annotated[int, typer.Option(help="How many windows at most.", min=1, max=1000)] = 12,
     spool: Annotated[Path | None, typer.Option(help="The daemon's spool folder.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Run it cold and warm, and write what it took to this .md and the .json beside."),
+    ] = None,
+    repeat: Annotated[int, typer.Option(help="How many warm runs for --report.", min=1, max=1000)] = 5,
+    items: Annotated[float | None, typer.Option(help="How much one run does, such as images.", min=0)] = None,
     config: options.ConfigFile = None,
 ) -> None:
     """Run a job with profiling windows built in; they go to the daemon when it ends.
 
     The job's terminal, signals and exit code are its own. It needs rocprofv3 of ROCm 6.4 or later; if that or
     anything else is missing, one line on stderr says so, and the job runs without.
+
+    With --report it is a benchmark for a model card: docs/PROBE.md says what is run and measured.
     """
+    if report is not None:
+        from exporter.cards import verb
+
+        wish = verb.Wish(tuple(command), report, repeat, items, options.seconds("--length", length))
+        raise typer.Exit(verb.main(wish, options.load(config, None, None).config))
     from exporter.checks import run as jobs
 
     raise typer.Exit(jobs.main(command, (every, length, windows), config, spool))

@@ -14,7 +14,7 @@ import resource
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 _SYSTEM = Path("/var/lib/amdgpu-exporter/spool")
 _PASSED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _WAITED = {*_PASSED, signal.SIGCHLD}
+_ENDING = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
 _ID_MAP = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s*")
 
 
@@ -73,7 +74,7 @@ def run(argv: Sequence[str], periods: Periods, config: Config, spool: Path | Non
     """Run the job; gives its exit code, or ends as it ended."""
     try:
         made = prepare(argv, periods, config, spool)
-        process = start(made)
+        process = start(made.argv, (made.held,))
     except UnprofiledError as e:
         return without(argv, str(e))
     except Exception as e:  # noqa: BLE001 - the job has to run whatever we did wrong
@@ -82,7 +83,7 @@ def run(argv: Sequence[str], periods: Periods, config: Config, spool: Path | Non
     try:
         deliver(made)
     except OSError as e:
-        _say(f"the job's windows are lost: {e}")
+        say(f"the job's windows are lost: {e}")
     finally:
         with contextlib.suppress(OSError):
             os.close(made.held)
@@ -91,10 +92,10 @@ def run(argv: Sequence[str], periods: Periods, config: Config, spool: Path | Non
 
 def without(argv: Sequence[str], reason: str) -> int:
     """Run the job as if we were not there."""
-    _say(f"the job runs without profiling: {reason}")
+    say(f"the job runs without profiling: {reason}")
     sys.stderr.flush()
     code = command.become(argv)
-    _say(f"{argv[0]}: {'no such command' if code == 127 else 'cannot be run'}")
+    say(f"{argv[0]}: {'no such command' if code == 127 else 'cannot be run'}")
     return code
 
 
@@ -214,23 +215,33 @@ def _devices(config: Config) -> list[Device]:
 # --- while it runs --------------------------------------------------------------------------------------
 
 
-def start(made: Profiled) -> command.Process[bytes]:
-    """Start the job. From now on signals are heard by ``attend`` alone. Errors: OSError."""
+def start(argv: Sequence[str], keep: Sequence[int] = ()) -> command.Process[bytes]:
+    """Start the job. From now on signals are heard by ``wait`` alone. Errors: OSError."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED)
     try:
-        return command.beside(made.argv, os.environ, (made.held,))
+        return command.beside(argv, os.environ, keep)
     except OSError:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         raise
 
 
 def attend(process: command.Process[bytes], made: Profiled, sysfs: Root) -> int:
-    """Be with the job to its end, passing on what it is told."""
+    """Be with a profiled job to its end."""
+    return wait(process, lambda: _look(made, sysfs))[0]
+
+
+def wait(process: command.Process[bytes], look: Callable[[], None] = lambda: None) -> tuple[int, bool]:
+    """Be with the job to its end, passing on what it is told.
+
+    Gives its code, and whether it was told to end.
+    """
+    told_to_end = False
     while True:
-        _look(made, sysfs)
+        look()
         told = signal.sigtimedwait(_WAITED, _LOOK_EVERY_S)
+        told_to_end = told_to_end or bool(told and told.si_signo in _ENDING)
         if (code := process.poll()) is not None:
-            return code
+            return code, told_to_end or bool(signal.sigpending() & _ENDING)
         # The terminal tells the whole group, so that the job has heard it already; only a kill is for us.
         if told and told.si_signo in _PASSED and told.si_code <= 0:
             with contextlib.suppress(ProcessLookupError):
@@ -254,7 +265,7 @@ def deliver(made: Profiled) -> None:
     out = made.partial / "out"
     if not any(path.is_file() and path.stat().st_size for path in out.rglob("*")):
         shutil.rmtree(made.partial, ignore_errors=True)
-        _say("rocprofv3 left no files: the job ended before its first window, or used no GPU")
+        say("rocprofv3 left no files: the job ended before its first window, or used no GPU")
         return
     manifest = {**made.manifest, "processes_seen": made.seen}
     (made.partial / delivery.MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
@@ -274,5 +285,5 @@ def end_as(code: int) -> int:
     return 128 - code
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     sys.stderr.write(f"amdgpu-exporter: {line}\n")
