@@ -221,8 +221,7 @@ def run(
     if report is not None:
         from exporter.cards import verb
 
-        wish = verb.Wish(tuple(command), report, repeat, items, options.seconds("--length", length))
-        raise typer.Exit(verb.main(wish, options.load(config, None, None).config))
+        raise typer.Exit(verb.main(verb.Wish(tuple(command), report, repeat, items, length), config))
     from exporter.checks import run as jobs
 
     raise typer.Exit(jobs.main(command, (every, length, windows), config, spool))

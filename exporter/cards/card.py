@@ -148,7 +148,8 @@ def _lines(card: Card) -> Iterator[str]:
     )
     failed = next((r for r in card.runs if r.code != 0), None)
     if failed:
-        yield f"\n**The {failed.kind} run ended with code {failed.code}; nothing was run after it.**"
+        how = f"with code {failed.code}" if failed.code > 0 else f"by signal {-failed.code}"
+        yield f"\n**The {failed.kind} run ended {how}; nothing was run after it.**"
     yield from _table("Results", ("", ""), list(_results(found)))
     rows = list(_gpu_rows(found["gpus"]))
     heads = ("GPU", "Energy", "Mean power", "Peak memory", "Busy", "Clock", "Hottest")

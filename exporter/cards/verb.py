@@ -26,8 +26,9 @@ from exporter.cards.samples import Run, Sample
 from exporter.checks import analyze, surroundings
 from exporter.checks import run as jobs
 from exporter.compare import advice
-from exporter.config import Config
+from exporter.config import Config, load, parse_duration
 from exporter.host import Clock, Root, belonging
+from exporter.model import ConfigError
 from exporter.profilers.job import Periods
 from exporter.windows import intake
 from exporter.windows.intake import Analysis
@@ -40,19 +41,28 @@ _WINDOWS = 2
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """``length_s`` of a window at most; ``items``: how much one run does."""
+    """``length`` of a window at most, as it was given; ``items``: how much one run does."""
 
     command: tuple[str, ...]
     file: Path
     repeat: int
     items: float | None
-    length_s: float
+    length: str
 
 
-def main(wish: Wish, config: Config) -> int:
-    """Run it all, write the report. Gives the exit code of the job, or ends as it ended."""
+def main(wish: Wish, file: Path | None) -> int:
+    """The verb, for which nothing of ours is a reason not to run the job."""
+    try:
+        config, length_s = load(file, os.environ).config, parse_duration(wish.length)
+    except (ConfigError, ValueError) as e:
+        return jobs.without(wish.command, f"{e}; no report is made")
     if problem := _unwritable(wish.file):
         return jobs.without(wish.command, f"{problem}; no report is made")
+    return run(wish, config, length_s)
+
+
+def run(wish: Wish, config: Config, length_s: float) -> int:
+    """Run it all, write the report. Gives the exit code of the job, or ends as it ended."""
     at = Clock().now()
     missing: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="amdgpu-exporter-") as folder:
@@ -61,9 +71,10 @@ def main(wish: Wish, config: Config) -> int:
                 runs, done = _all(wish, meter)
         except OSError as e:
             jobs.say(f"{wish.command[0]}: cannot be run: {e.strerror or e}")
+            _leave_none(wish.file)
             return 127 if isinstance(e, FileNotFoundError) else 126
         try:
-            analysis = _profiled(wish, config, runs, Path(folder), missing) if done else None
+            analysis = _profiled(wish, config, length_s, runs, Path(folder), missing) if done else None
             made = _card(wish, config, at, runs, meter.read(), analysis, missing)
             _write(wish.file, made)
         except Exception as e:  # noqa: BLE001 - the job has run, and its exit code stays what it is
@@ -84,7 +95,16 @@ def _unwritable(file: Path) -> str | None:
 
 def _files(file: Path) -> tuple[Path, Path]:
     """The Markdown and the JSON beside it, whichever of the two was named."""
-    return file.with_suffix(".md"), file.with_suffix(".json")
+    stem = file.stem if file.suffix in (".md", ".json") else file.name
+    return file.with_name(f"{stem}.md"), file.with_name(f"{stem}.json")
+
+
+def _leave_none(file: Path) -> None:
+    """Remove the files that were made to see whether they can be."""
+    for path in _files(file):
+        with contextlib.suppress(OSError):
+            if path.stat().st_size == 0:
+                path.unlink()
 
 
 # --- the runs ------------------------------------------------------------------------------------------
@@ -109,11 +129,16 @@ def _all(wish: Wish, meter: _Meter) -> tuple[list[Run], bool]:
 
 
 def _profiled(
-    wish: Wish, config: Config, runs: Sequence[Run], folder: Path, missing: dict[str, str]
+    wish: Wish,
+    config: Config,
+    length_s: float,
+    runs: Sequence[Run],
+    folder: Path,
+    missing: dict[str, str],
 ) -> Analysis | None:
     """One more run, with windows in it, which counts nowhere else."""
-    seconds = min(run.seconds for run in runs)
-    periods = Periods(max(0.2, seconds / 4), min(wish.length_s, max(0.05, seconds / 4)), _WINDOWS)
+    part = min(run.seconds for run in runs) / (2 * _WINDOWS)
+    periods = Periods(max(0.2, part), min(length_s, max(0.05, part)), _WINDOWS)
     spool = folder / "spool"
     spool.mkdir()
     try:

@@ -22,7 +22,7 @@ from exporter.checks import surroundings
 from exporter.child import Child
 from exporter.config import Config, state_directory
 from exporter.host import Clock, Root, belonging
-from exporter.model import ConfigError, Device, FormatError, SourceError, WindowOutcome
+from exporter.model import ConfigError, Device, FormatError, Reason, SourceError, WindowOutcome
 from exporter.probes import inuse, plans, show, tools
 from exporter.probes.plans import Step, Tool
 from exporter.probes.record import Record
@@ -33,6 +33,7 @@ from exporter.windows import seen
 _FILES_MOST = 256 << 20
 _TEXT_MOST = 16 << 20
 _LADDER_S, _END_S, _LOOK_S = 30.0, 8.0, 30.0
+_WINDOW_S, _AGAIN_S = 60.0, 0.5
 _STDOUT = "stdout.txt"
 
 
@@ -134,10 +135,17 @@ async def _call(runner: Child, step: Step, seconds: float, scratch: Path, lock: 
         "deadline_s": seconds,
         "lock": lock,
     }
-    try:
-        answer = await runner.request(request, seconds + _LADDER_S)
-    except SourceError as e:
-        return Printed(step, None, str(e))
+    waited = 0.0
+    while True:
+        try:
+            answer = await runner.request(request, seconds + _LADDER_S)
+            break
+        except SourceError as e:
+            # A window of the daemon is over soon.
+            if e.reason is not Reason.BUSY or waited >= _WINDOW_S:
+                return Printed(step, None, str(e))
+            await asyncio.sleep(_AGAIN_S)
+            waited += _AGAIN_S
     if answer["outcome"] != WindowOutcome.OK:
         return Printed(step, None, f"{answer['outcome']}: {answer['detail']}{_way_out(answer['detail'])}")
     text = await asyncio.to_thread((scratch / "out" / _STDOUT).read_text, "utf-8", "replace")

@@ -159,6 +159,24 @@ def test_a_command_that_is_not_there_ends_as_in_a_shell(tmp_path: Path) -> None:
     done = Bench(tmp_path).run("not-there-at-all")
     assert done.returncode == 127
     assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.glob("card.*"))
+
+
+@pytest.mark.parametrize("options", [("--length", "soon"), ("--config", "not-there.yaml")])
+def test_wrong_options_of_ours_cost_the_report_and_the_job_runs_once(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    done = Bench(tmp_path).run("sh", "-c", "echo once; exit 4", options=options)
+    assert (done.returncode, done.stdout) == (4, "once\n")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["card.v1", "card.json", "card.md", "card"])
+def test_both_files_are_named_after_the_one_that_is_given(tmp_path: Path, name: str) -> None:
+    bench = Bench(tmp_path, gpus=False)
+    assert bench.run("true", options=("--report", str(tmp_path / name), "--repeat", "1")).returncode == 0
+    stem = "card.v1" if name == "card.v1" else "card"
+    assert sorted(p.name for p in tmp_path.glob("card*")) == [f"{stem}.json", f"{stem}.md"]
 
 
 def test_a_report_that_cannot_be_written_costs_the_report_and_the_job_runs_once(tmp_path: Path) -> None:
