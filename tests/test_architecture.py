@@ -26,7 +26,7 @@ _WINDOWS = tuple(f"windows.{name}" for name in _WINDOWS_IMPURE.split())
 
 # What of probes starts tools or touches files. The rest is pure.
 _PROBES = ("probes.inuse", "probes.tools")
-_COMPARE = ("compare.folders", "compare.past", "compare.verb", "compare.usage", "compare.worker")
+_COMPARE = tuple(f"compare.{name}" for name in ["folders", "past", "prometheus", "verb", "usage", "worker"])
 
 # Top first: each may import its own layer and those below it. The longest matching name decides.
 LAYERS: tuple[tuple[str, ...], ...] = (
@@ -61,6 +61,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "cards",
         "history.schema",
         "history.context",
+        "history.amounts",
     ),
     ("formats",),
     ("catalogue",),
@@ -80,10 +81,12 @@ PURE = (
     "compare.judge",
     "compare.report",
     "compare.advice",
+    "compare.scraped",
     "history.schema",
     "history.context",
     "cards.card",
     "cards.samples",
+    "history.amounts",
     "probes.plans",
     "probes.record",
     "probes.reduce",

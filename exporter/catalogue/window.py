@@ -281,6 +281,16 @@ _HONESTY = (
         labels=("mode",),
     ),
     _entry(
+        "window_run",
+        Kind.INFO,
+        Unit.NONE,
+        "What the last window of the mode was taken of: run is the process instance, or the boot where "
+        "windows see whatever runs; first is 1 for the first window of a process, its warm-up. Constant 1; "
+        "absent where the window does not say. Used by amdgpu-exporter compare --prometheus.",
+        (0, 1),
+        labels=("mode", "tool", "run", "first"),
+    ),
+    _entry(
         "sampling",
         Kind.STATE,
         Unit.NONE,

@@ -143,7 +143,7 @@ def describe(name: str, periods: Periods, devices: Sequence[Device], config: Con
         "cgroup": proc.text("self/cgroup"),
         "pause_ns": int(periods.pause_s * 1e9),
         "planned": {"length_ns": int(periods.length_s * 1e9), "windows": periods.count},
-        "warm_up": False,
+        "run": name,
     }
 
 

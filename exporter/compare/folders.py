@@ -11,7 +11,7 @@ from typing import Any
 
 from exporter.compare.rows import Row
 from exporter.history import schema
-from exporter.history.store import metrics
+from exporter.history.amounts import metrics
 from exporter.model import ConfigError, TimelineState, WindowResult
 from exporter.windows import intake
 from exporter.windows.spool import MANIFEST

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from exporter.compare import context, folders, report
 from exporter.compare.judge import Comparison, Options, Verdict, compare
-from exporter.compare.past import Past
 from exporter.compare.rows import Row
 from exporter.model import ConfigError
 
@@ -30,10 +30,17 @@ class Wish:
     least_effect: float = 0.02
 
 
-def run(wish: Wish, state_folder: Callable[[], str | Path]) -> int:
+class Kept(Protocol):
+    """What was kept of windows: the history, or a Prometheus."""
+
+    def rows(self, side: str, notes: list[str], /) -> list[Row]: ...
+    def close(self) -> None: ...
+
+
+def run(wish: Wish, opened: Callable[[], Kept]) -> int:
     """Print the report; 0 no regression, 3 regression, 4 not comparable. Errors: ConfigError."""
     options = check(wish)
-    found = judge(wish.a, wish.b, options, state_folder)
+    found = judge(wish.a, wish.b, options, opened)
     names = (wish.a, wish.b)
     if wish.form == "json":
         json.dump(report.as_dict(found, names), sys.stdout, indent=1, ensure_ascii=False, allow_nan=False)
@@ -59,23 +66,23 @@ def check(wish: Wish) -> Options:
     return Options(frozenset(wish.changed), wish.least_effect)
 
 
-def judge(a: str, b: str, options: Options, state_folder: Callable[[], str | Path]) -> Comparison:
+def judge(a: str, b: str, options: Options, opened: Callable[[], Kept]) -> Comparison:
     """Compare two sides, each a folder, a phase or a time range."""
     notes: list[str] = []
-    past: Past | None = None
+    kept: Kept | None = None
 
     def rows(side: str) -> list[Row]:
-        nonlocal past
+        nonlocal kept
         if Path(side).exists():
             return folders.rows(Path(side), notes)
         if "/" in side and ".." not in side:
             raise ConfigError(f"{side}: no such folder")
-        past = past or Past(state_folder())
-        return past.rows(side, notes)
+        kept = kept or opened()
+        return kept.rows(side, notes)
 
     try:
         found = compare(rows(a), rows(b), options)
     finally:
-        if past:
-            past.close()
+        if kept:
+            kept.close()
     return replace(found, notes=(*found.notes, *dict.fromkeys(notes)))

@@ -8,13 +8,13 @@ from typing import Any
 from exporter.model import Device, DeviceId, Series, Slot, Value, WindowResult
 
 # Rounded, so that contexts repeat and each stands in the file once: nobody compares half a degree.
-_MEASURED = (
+MEASURED = (
     ("power_limit_watts", "amdgpu_power_limit_watts", ((),), 1.0),
     ("clock_hertz", "amdgpu_clock_hertz", (("sclk", ""), ("sclk", "0")), 50e6),
     ("temperature_celsius", "amdgpu_temperature_celsius", (("junction",), ("edge",)), 2.0),
 )
-_IDENTITY = ("model", "gfx", "compute_partition", "memory_partition", "driver", "vbios")
-_INFO = "amdgpu_workload_info"
+IDENTITY = ("model", "gfx", "compute_partition", "memory_partition", "driver", "vbios")
+HOLDERS = "amdgpu_workload_info"
 
 
 def contexts(
@@ -29,25 +29,36 @@ def contexts(
     for slot in slots:
         for series, value in zip(slot.series, slot.values, strict=True):
             values.setdefault(series, value)
-            if series.metric == _INFO and series.device is not None:
+            if series.metric == HOLDERS and series.device is not None:
                 holders.setdefault(series.device, []).append(series.labels)
     found = {}
     for result in results:
         device = devices.get(result.device) if result.device else None
         if device is None:
             continue
-        about: dict[str, Any] = {k: v for k in _IDENTITY if (v := getattr(device, k)) is not None}
+        about: dict[str, Any] = {k: v for k in IDENTITY if (v := getattr(device, k)) is not None}
         if rocm:
             about["rocm"] = rocm
-        for name, metric, labels, step in _MEASURED:
-            measured = _first(values, metric, device.id, labels)
-            if measured is not None:
-                about[name] = round(measured / step) * step
-        mine = holders.get(device.id) or holders.get(device.id.socket) or []
-        if mine:
-            about["co_tenants"] = len(mine) - 1
-            about["workload"] = "/".join(part for part in min(mine) if part)
+        about |= surroundings(device.id, values, holders)
         found[result.gpu] = about
+    return found
+
+
+def surroundings(
+    device: DeviceId,
+    values: Mapping[Series, Value],
+    holders: Mapping[DeviceId, Sequence[tuple[str, ...]]],
+) -> dict[str, Any]:
+    """What was measured of a GPU, and who held it, by label values of amdgpu_workload_info."""
+    found: dict[str, Any] = {}
+    for name, metric, labels, step in MEASURED:
+        measured = _first(values, metric, device, labels)
+        if measured is not None:
+            found[name] = round(measured / step) * step
+    mine = holders.get(device) or holders.get(device.socket) or ()
+    if mine:
+        found["co_tenants"] = len(mine) - 1
+        found["workload"] = "/".join(part for part in min(mine) if part)
     return found
 
 

@@ -13,7 +13,7 @@ from math import isnan, nan
 
 from exporter.model import KernelStat, TimelineState, WindowResult
 
-VERSION = 1
+VERSION = 2
 KERNELS = 16  # of one window and GPU, the heaviest; the rest is one row without a name
 TABLES = """
 CREATE TABLE IF NOT EXISTS text (id INTEGER PRIMARY KEY, value TEXT NOT NULL UNIQUE);
@@ -48,7 +48,7 @@ FIELDS = (
 )
 COUNTS = ("kernels", "launches", "paired", "unmatched_kernels")
 _HEAD = struct.Struct(f"<{len(FIELDS) + len(TimelineState)}d{len(COUNTS)}Q?H")
-_KERNEL = struct.Struct("<IQdd")
+_KERNEL = struct.Struct("<IIdf")  # sixteen of these are most of a result
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from exporter.model import (
     KernelStat,
     TimelineState,
     Value,
+    Window,
     WindowOutcome,
     WindowResult,
 )
@@ -87,8 +88,11 @@ class Book:
     def count_window(self, mode: str, outcome: WindowOutcome) -> None:
         self._grow("amdgpu_windows_total", 1, mode, outcome.value)
 
-    def add(self, mode: str, result: WindowResult, at: float, kernel_limit: int, unseen_s: float) -> None:
+    def add(
+        self, window: Window, result: WindowResult, at: float, kernel_limit: int, unseen_s: float
+    ) -> None:
         """Take in what one window says of this GPU."""
+        mode = window.mode if window.mode in MODES else FOREIGN
         observed = result.span_ns if result.span_ns is not None else result.counter_observed_ns
         self._grow("amdgpu_window_observed_seconds_total", observed, mode)
         self.last[mode] = max(at, self.last.get(mode, at))
@@ -100,6 +104,9 @@ class Book:
         if has_counters(result):
             self._add_counters(result)
             self._show("counters", at, counter_gauges(result, self.gfx))
+        if window.run:
+            labels = mode, window.tool, window.run, "1" if window.first else "0"
+            self._show(f"{mode} run", at, {("amdgpu_window_run_info", labels): 1})
 
     def dump(self) -> dict[str, Any]:
         """All that only grows, as JSON values."""

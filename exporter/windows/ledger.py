@@ -168,7 +168,7 @@ class Ledger:
         keep = self._keep
         limit = keep.kernels if len(self._known) <= _MANY_DEVICES else keep.kernels_many_devices
         for device, result in mine:
-            self._books[device].add(mode, result, at, limit, keep.unseen_s)
+            self._books[device].add(window, result, at, limit, keep.unseen_s)
 
     def dump(self, devices: Iterable[DeviceId] | None = None) -> dict[str, Any]:
         """Totals by key, as JSON values: those of some GPUs, or of all, and those of the node."""

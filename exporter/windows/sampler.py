@@ -238,7 +238,7 @@ class Sampler:
             return start
         job = self._taker.prepare(start, [d for d in devices if d.id in start.devices], target)
         if isinstance(job, Job):
-            return replace(job, first=target is None or self._targets.is_new(target))
+            return replace(job, first=target is not None and self._targets.is_new(target))
         if target is not None and job.reason is SkipReason.NOT_ATTACHABLE:
             self._targets.set_aside(target)
         return job

@@ -39,14 +39,14 @@ class Toolbox(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One window on its way. ``first`` is the first of its process, which is its warm-up."""
+    """One window on its way. ``first`` is the first of a process that has more, which is its warm-up."""
 
     id: str
     start: Start
     plan: Plan
     devices: tuple[Device, ...]
     target: Seen | None = None
-    first: bool = True
+    first: bool = False
 
     @property
     def window(self) -> Window:
@@ -167,7 +167,17 @@ class Taker:
     def _manifest(self, job: Job, bounds_ns: list[int]) -> dict[str, Any]:
         made = delivery.manifest(job.id, job.plan.tool, job.start.mode, self.place.node, job.devices)
         made |= {"boot_id": self.place.boot_id, "preset": self.order.rules.preset, "set": job.start.set}
-        made |= {"runner_bounds_ns": bounds_ns, "warm_up": job.first}
+        made |= {"runner_bounds_ns": bounds_ns, "run": self._run(job), "first": job.first}
         if job.target:
             made["processes"] = [{"host_pid": job.target.pid, "start": job.target.start}]
         return made
+
+    def _run(self, job: Job) -> str:
+        """What a window has in common with others: its process, or what cannot be told apart.
+
+        Counters see whatever runs. Windows of a job that goes on for days are not so many runs of it, so that
+        all of one boot count as one.
+        """
+        if job.target:
+            return f"{job.target.pid}:{job.target.start}@{self.place.boot_id}"
+        return f"@{self.place.boot_id}" if job.start.mode == COUNTERS else job.id

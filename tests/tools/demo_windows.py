@@ -382,6 +382,7 @@ def _files(w: Demo) -> dict[str, bytes]:
         "agents": {w.agent: w.pci},
         "node": NODE,
         "processes": [{"pid": pid, "start": pid * 100} for pid in pids],
+        "run": "+".join(f"{pid}:{pid * 100}" for pid in pids),
     }
     out = {"manifest.json": json_bytes(manifest)}
     # Where a table names its process: by the thread that launched, which here is the process's only one.

@@ -63,8 +63,11 @@ def make_blocks(folder: Path, lines: Iterable[str], promtool: str) -> None:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, prometheus: str) -> Iterator[Prometheus]:
-    """Prometheus on the blocks in ``folder``; scrapes nothing."""
+def serving(folder: Path, prometheus: str, lookback: str = "14s") -> Iterator[Prometheus]:
+    """Prometheus on the blocks in ``folder``; scrapes nothing.
+
+    A scrape marks series that are gone; samples brought in cannot, so by default nothing is looked back for.
+    """
     config = folder / "prometheus.yml"
     config.write_text(EMPTY_CONFIG)
     port = free_port()
@@ -73,8 +76,7 @@ def serving(folder: Path, prometheus: str) -> Iterator[Prometheus]:
         f"--config.file={config}",
         f"--storage.tsdb.path={folder / 'data'}",
         "--storage.tsdb.retention.time=100y",
-        # A scrape marks series that are gone; samples brought in cannot. So nothing is looked back for.
-        "--query.lookback-delta=14s",
+        f"--query.lookback-delta={lookback}",
         f"--web.listen-address=127.0.0.1:{port}",
         "--log.level=warn",
     ]

@@ -15,6 +15,7 @@ from windowmade import kernel, traced, window
 
 from exporter.compare import report, verb
 from exporter.compare.judge import Options, Verdict, compare
+from exporter.compare.past import Past
 from exporter.history.store import Store
 from exporter.model import ConfigError
 from tests.tools import compare_truths as truths
@@ -49,7 +50,7 @@ def made(
 
 
 def code(a: Path | str, b: Path | str, state: Path | str = "/nowhere", **more: object) -> int:
-    return verb.run(verb.Wish(str(a), str(b), **more), lambda: state)  # type: ignore[arg-type]
+    return verb.run(verb.Wish(str(a), str(b), **more), lambda: Past(state))
 
 
 @pytest.mark.parametrize(

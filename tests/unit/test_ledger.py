@@ -66,7 +66,7 @@ def test_before_any_window_there_is_no_gauge_of_a_last_window(ledger: Ledger) ->
 
 
 def test_every_series_obeys_its_catalogue_entry(ledger: Ledger) -> None:
-    ledger.add(window(), [], [traced()], OK, 10.0)
+    ledger.add(window(run="7:1@boot"), [], [traced()], OK, 10.0)
     ledger.add(window("counters"), [], [counted()], OK, 11.0)
     slot = ledger.slot(12.0)
     assert len(set(slot.series)) == len(slot.series)

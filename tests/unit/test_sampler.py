@@ -216,7 +216,8 @@ def test_a_window_is_taken_and_lies_in_the_spool_with_its_manifest(bench: Callab
         "boot_id": "boot-1",
         "preset": "counters",
         "set": "light",
-        "warm_up": True,
+        "run": "@boot-1",
+        "first": False,
     }
     assert folder.parent.stat().st_mode & 0o777 == 0o700
     assert one.tools.asked == [Request("counters", 0.2, DEVICES, ("SQ_WAVES", "TCC_HIT_sum"))]
