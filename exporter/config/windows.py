@@ -89,6 +89,13 @@ class WindowsSection(Section):
         ge=1024 * 1024,
         le=16 * 1024 * 1024 * 1024,
     )
+    grace: Duration | None = _key(
+        None,
+        "Time that a profiler may take beyond the window, to start and to let go; then it is ended. None: "
+        "30s, and 2m where a process was attached to, whose detach may take as long.",
+        ge=1,
+        le=3600,
+    )
     spool_user_bytes: int = _key(
         1024 * 1024 * 1024, "Files of one user in the spool folder at most (bytes).", ge=1024 * 1024
     )

@@ -16,7 +16,9 @@ from exporter.windows.seen import Seen
 _PROFILERS = (b"librocprofiler-sdk-tool", b"librocprofiler_tool", b"librocprofiler64", b"librocprofv3")
 _COLLECTIVES = (b"librccl",)
 _ATTACH_THREAD = b"rocp-bg-attach"
+_UNTRACED = b"TracerPid:\t0\n"
 _MAPS_MOST = 16 << 20
+_ENVIRON_MOST = 1 << 20
 _SMALL = 4096
 _PROCESSES_MOST = 4_096
 
@@ -51,7 +53,7 @@ def _process(sysfs: Root, procfs: Root, base: str, name: str, up_s: float | None
         return None  # ended, or of another PID namespace
     if not life.alive:
         return None
-    maps = _maps(procfs, name)
+    maps, prepared = _maps(procfs, name), _prepared(procfs, name)
     age_s = None if up_s is None else max(0.0, up_s - life.start / os.sysconf("SC_CLK_TCK"))
     return Seen(
         pid=int(name),
@@ -60,11 +62,39 @@ def _process(sysfs: Root, procfs: Root, base: str, name: str, up_s: float | None
         name=procfs.text(f"{name}/comm") or "",
         user=user,
         gpus=_gpus(sysfs, f"{base}/{name}"),
-        profiler=None if maps is None else any(lib in maps for lib in _PROFILERS),
+        profiler=None if maps is None else _profiled(procfs, name, maps, prepared),
         collectives=None if maps is None else any(lib in maps for lib in _COLLECTIVES),
-        prepared=_prepared(procfs, name),
+        prepared=prepared,
         same_mounts=_same(procfs, name),
     )
+
+
+def _profiled(procfs: Root, name: str, maps: bytes, prepared: bool) -> bool:
+    """Whether a profiler is at work in it.
+
+    One that attached leaves its libraries behind when it lets go. Then nobody traces the process, and what
+    it was started with names no profiler: that of a job started under one does.
+    """
+    if not any(lib in maps for lib in _PROFILERS):
+        return False
+    return not prepared or _traced(procfs, name) or _started_so(procfs, name)
+
+
+def _traced(procfs: Root, name: str) -> bool:
+    try:
+        tasks = procfs.listdir(f"{name}/task")
+        states = [procfs.read(f"{name}/task/{task}/status", _SMALL) for task in tasks]
+    except OSError:
+        return True
+    return not all(_UNTRACED in state for state in states)
+
+
+def _started_so(procfs: Root, name: str) -> bool:
+    try:
+        started = procfs.read(f"{name}/environ", _ENVIRON_MOST)
+    except OSError:
+        return True
+    return any(mark in started for mark in (b"ROCP_TOOL_LIBRARIES=", b"HSA_TOOLS_LIB=", *_PROFILERS))
 
 
 def _gpus(sysfs: Root, folder: str) -> tuple[int, ...]:

@@ -13,7 +13,9 @@ from exporter.windows.policy import Rules
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the configuration asks for. ``window_s`` is the length where it is not that of the rules."""
+    """What the configuration asks for. ``window_s`` is the length where it is not that of the rules,
+    ``grace_s`` the time beyond it where it is not the profiler's own.
+    """
 
     rules: Rules = field(default_factory=Rules)
     interval_s: float = 300.0
@@ -23,6 +25,7 @@ class Order:
     max_bytes: int = 256 << 20
     healthy: Healthy = field(default_factory=Healthy)
     window_s: float | None = None
+    grace_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ def order_of(config: Config, *, replayed: bool = False) -> Order:
         windows.allow,
         windows.max_bytes,
         Healthy(**advice.model_dump()),
+        grace_s=windows.grace,
     )
 
 

@@ -26,7 +26,7 @@ from exporter import command, worker
 from exporter.host import Root
 from exporter.model import Reason, SourceError, WindowOutcome
 from exporter.profilers import find
-from exporter.windows import kin, lookout, seen
+from exporter.windows import arrival, kin, lookout, seen
 
 MARK = "AMDGPU_EXPORTER_WINDOW"
 OUTPUT_BYTES = 16 << 20
@@ -138,6 +138,9 @@ def _run(plan: Mapping[str, Any], scratch: Path, request: Mapping[str, Any]) -> 
         ended, size = Ended(None, None, f"{plan['argv'][0]} cannot be started: {e}"), 0
     else:
         ended = _attend(process, scratch, limits)
+        if request.get("target") and ended.why is None and ended.code == 0:
+            arrival.wait(output, deadline_s - (time.monotonic() - began))
+            ended.why = _too_much(scratch, limits)
         survivors = kin.end_all(_KILL_S)
         size = _usage(scratch)[0]
         outcome, ended.said = _judge(ended, output, attached=bool(request.get("target")))

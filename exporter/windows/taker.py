@@ -123,7 +123,8 @@ class Taker:
     async def take(self, job: Job) -> Taken:
         """Run it to its end, whatever that is; a window that gave files lies in the spool afterwards."""
         plan, counters = job.plan, job.start.mode == COUNTERS
-        deadline_s = plan.seconds + plan.grace_s
+        grace_s = self.order.grace_s
+        deadline_s = plan.seconds + (plan.grace_s if grace_s is None else grace_s)
         request = {
             "op": "run",
             "plan": plan.as_json(),

@@ -53,9 +53,7 @@ HEADER = (
 
 
 def usage() -> NoReturn:
-    print(
-        "ROCm Profiling Library (RPL) run script\n\nUsage:\n  rocprof [-h] [options] <app command line>\n\nOptions:"
-    )
+    print("ROCm Profiling Library (RPL) run script\n\nUsage:\n  rocprof [options] <app command line>\n")
     print("  -h - this help\n  --version\n  --list-basic\n  --list-derived\n  --merge-traces")
     for flag in (*VALUES, *FLAGS):
         print(f"  {flag}")

@@ -2,8 +2,8 @@
 
 Facts from its public script: options are looked at one by one and the first word that is none begins the
 application, so there is no `--` (it is a "wrong option"); help ends with 1; `-d` must be a folder that is
-there or files are dropped with a warning; without `-d` and `-o` rows go to standard output; columns of the file
-plugin.
+there or files are dropped with a warning; without `-d` and `-o` rows go to standard output. Columns are those
+of its file plugin.
 """
 
 from __future__ import annotations
