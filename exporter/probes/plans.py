@@ -18,7 +18,7 @@ TRANSFERBENCH, BANDWIDTH_TEST, ROCBLAS, TORCH = (
 TOOLS: Mapping[str, tuple[str, ...]] = {
     "bandwidth": (TRANSFERBENCH, BANDWIDTH_TEST),
     "gemm": (ROCBLAS,),
-    "launch": (ROCBLAS, TORCH),
+    "launch": (TRANSFERBENCH, ROCBLAS, TORCH),
 }
 PROGRAMS: Mapping[str, tuple[str, ...]] = {
     TRANSFERBENCH: ("TransferBench",),
@@ -32,8 +32,9 @@ PACKAGES: Mapping[str, str] = {
     ),
     "gemm": "install rocblas-clients (of Debian and Ubuntu: librocblas5-bench or librocblas0-bench)",
     "launch": (
-        "install rocblas-clients (of Debian and Ubuntu: librocblas5-bench or librocblas0-bench), "
-        "or name a Python that has PyTorch for ROCm with --tool torch --python"
+        "install a TransferBench that has the preset empty, rocblas-clients (of Debian and Ubuntu: "
+        "librocblas5-bench or librocblas0-bench), or name a Python that has PyTorch for ROCm with "
+        "--tool torch --python"
     ),
 }
 PRECISIONS = ("f64", "f32", "f16", "bf16")
@@ -41,6 +42,7 @@ _SIZE = 8192
 _HALF = ("f16", "bf16")
 _BYTES = 268_435_456
 _TABLE_S, _CALL_S, _LOOP_S = 900.0, 180.0, 300.0
+BATCH = 256  # launches between two waits
 # The tools count GPUs as the runtime does; these would make it count otherwise.
 HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
@@ -77,6 +79,10 @@ def steps(probe: str, tool: Tool, devices: Sequence[Device], environ: Mapping[st
         return tuple(
             Step("launch", (tool.path, *script, str(d.indices["hip"])), _LOOP_S, d, env) for d in known
         )
+    if probe == "launch" and tool.name == TRANSFERBENCH:
+        env = {"BATCHSIZES": f"1,{BATCH}", "GRIDSIZES": "1", "BLOCKSIZES": "64", "NUM_ITERATIONS": "100"}
+        first = Step("topology", (tool.path,), _CALL_S, optional=True)
+        return first, Step("empty", (tool.path, "empty"), _CALL_S, env=env)
     if probe == "launch":
         call = ("-f", "axpy", "-r", "f32_r", "-n", "1", "--alpha", "1", "--incx", "1", "--incy", "1")
         return tuple(_bench(tool, "launch", d, (*call, "-i", "10000", "-j", "1000")) for d in known)

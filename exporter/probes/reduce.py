@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exporter.formats import copies, launch_loop, rocblas_bench
+from exporter.formats import copies, empty_kernels, launch_loop, rocblas_bench
 from exporter.formats.copies import Copies, Gpu
 from exporter.model import Device, DeviceId, FormatError
-from exporter.probes.plans import BANDWIDTH_TEST, TORCH, Step, Tool
+from exporter.probes.plans import BANDWIDTH_TEST, BATCH, TORCH, Step, Tool
 from exporter.probes.record import SELF, Value
 
 # Operations per compute unit and cycle that no chip reaches today.
@@ -65,6 +65,9 @@ def reduce(tool: Tool, printed: Sequence[Printed], devices: Sequence[Device]) ->
                 version = table.version or ""
                 missing.update(table.missing)
                 values += _copies(table, gpus or table.gpus, devices, missing)
+            elif step.key == "empty":
+                version, found = _launches(one.text, gpus, devices, missing)
+                values += found
             else:
                 version, found = _of_one(tool, step, one.text, len(devices))
                 values += found
@@ -73,7 +76,8 @@ def reduce(tool: Tool, printed: Sequence[Printed], devices: Sequence[Device]) ->
             notes.append(_said(step, str(e)))
     if not values:
         raise FormatError(notes[0] if notes else "nothing was measured")
-    return Found(version, tuple(values), dict(missing), tuple(dict.fromkeys(notes)))
+    counted = {reason: n for reason, n in missing.items() if n}
+    return Found(version, tuple(values), counted, tuple(dict.fromkeys(notes)))
 
 
 def places(gpus: Sequence[Gpu], devices: Sequence[Device]) -> dict[int, DeviceId]:
@@ -121,11 +125,35 @@ def _copies(
         elif isinstance(ends[1], DeviceId):
             values.append(Value(ends[1], (_label(ends[0]), "received"), cell.bytes_per_second))
     if missing["unknown_gpu"] and not values:
-        raise FormatError(
-            f"the tool sees {len(gpus)} GPUs that cannot be told apart among the {len(devices)} here; "
-            "run it where all of them are visible"
-        )
+        raise _nobodys(len(gpus), len(devices))
     return values
+
+
+def _launches(
+    text: str, gpus: Sequence[Gpu], devices: Sequence[Device], missing: Counter[str]
+) -> tuple[str, list[Value]]:
+    """Launches of kernels that do nothing, on each GPU that the tool counts."""
+    read = empty_kernels.read(text, BATCH)
+    numbers = sorted({*read.alone, *read.batch})
+    where = places(gpus or [Gpu(n, None) for n in numbers], devices)
+    values = []
+    for pattern, times in (("back_to_back", read.batch), ("round_trip", read.alone)):
+        missing["not_measured"] += len(numbers) - len(times)
+        for number, seconds in times.items():
+            if device := where.get(number):
+                values.append(Value(device, (pattern,), seconds))
+            else:
+                missing["unknown_gpu"] += 1
+    if not values:
+        raise _nobodys(len(numbers), len(devices))
+    return read.version or "", sorted(values)
+
+
+def _nobodys(seen: int, here: int) -> FormatError:
+    return FormatError(
+        f"the tool sees {seen} GPUs that cannot be told apart among the {here} here; "
+        "run it where all of them are visible"
+    )
 
 
 def _label(end: DeviceId | str | None) -> str:

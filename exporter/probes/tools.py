@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shutil
 from collections.abc import Mapping
 
 from exporter.command import run_once
 from exporter.model import ConfigError
-from exporter.probes.plans import BANDWIDTH_TEST, PROGRAMS, TOOLS, TORCH, Tool
+from exporter.probes.plans import BANDWIDTH_TEST, PROGRAMS, TOOLS, TORCH, TRANSFERBENCH, Tool
 
 # Where packages put them outside PATH: AMD's, and those of Debian and Ubuntu.
 _FOLDERS = ("/opt/rocm/bin", "/opt/rocm-*/bin", "/usr/libexec/rocm/*")
+_EMPTY = re.compile(rb"^\s*empty\s+-", re.MULTILINE)
 _HELP_S = 20.0
 _HELP_BYTES = 1 << 20
 
@@ -24,7 +26,11 @@ def choose(probe: str, wanted: str | None, python: str | None, environ: Mapping[
         names = tuple(n for n in names if n.lower() == wanted.lower())
         if not names:
             raise ConfigError(f"--tool {wanted}: probe {probe} takes {' or '.join(TOOLS[probe])}")
-    return next((tool for name in names if (tool := _find(name, wanted, python, environ))), None)
+    for name in names:
+        tool = _find(name, wanted, python, environ)
+        if tool and not (probe == "launch" and name == TRANSFERBENCH and not _has_empty(tool, environ)):
+            return tool
+    return None
 
 
 def _find(name: str, wanted: str | None, python: str | None, environ: Mapping[str, str]) -> Tool | None:
@@ -46,6 +52,12 @@ def _where(program: str, environ: Mapping[str, str]) -> str | None:
     folders = (folder for pattern in _FOLDERS for folder in sorted(glob.glob(pattern), reverse=True))
     paths = (os.path.join(folder, program) for folder in folders)
     return next((p for p in paths if os.path.isfile(p) and os.access(p, os.X_OK)), None)
+
+
+def _has_empty(tool: Tool, environ: Mapping[str, str]) -> bool:
+    """Releases of 2026 can launch kernels that do nothing; older ones take the word for a file's name."""
+    done = run_once([tool.path, "presets"], _HELP_S, _HELP_BYTES, environ)
+    return _EMPTY.search(done.stdout) is not None
 
 
 def _takes_plugins(path: str, environ: Mapping[str, str]) -> bool:

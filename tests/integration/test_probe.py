@@ -169,6 +169,22 @@ def test_launches_are_measured_by_tiny_vector_operations_or_by_pytorch(node: Nod
     assert json.loads(found.stdout)["tool_version"] == "2.8.0+rocm7.0"
 
 
+def test_launches_of_nothing_are_measured_by_a_transferbench_that_can(node: Node) -> None:
+    node.has("rocblas-bench", "TransferBench")
+    assert json.loads(node.probe("launch", "--json").stdout)["tool"] == "rocblas-bench"
+    (node.bin / "empty").touch()
+    found = node.probe("launch", "--json")
+    assert json.loads(found.stdout)["tool"] == "TransferBench"
+    assert values(found) == pytest.approx(
+        {
+            (FIRST, "back_to_back"): 2.125e-6,
+            (SECOND, "back_to_back"): 3.25e-6,
+            (FIRST, "round_trip"): 9.5e-6,
+            (SECOND, "round_trip"): 11.75e-6,
+        }
+    )
+
+
 @pytest.mark.parametrize(
     ("probe", "package"),
     [("bandwidth", "rocm-validation-suite"), ("gemm", "rocblas-clients"), ("launch", "rocblas-clients")],

@@ -149,3 +149,17 @@ def loop(back_to_back_s: float = 4.25e-06, round_trip_s: float = 1.375e-05, devi
         f'"name": "AMD Instinct MI300X", "gfx": "gfx942:sramecc+:xnack-", '
         f'"back_to_back_s": {back_to_back_s!r}, "round_trip_s": {round_trip_s!r}}}\n'
     )
+
+
+def empty(batch: tuple[float, ...] = (2.125, 3.25), alone: tuple[float, ...] = (9.5, 11.75)) -> str:
+    """TransferBench empty, for as many GPUs as there are times; microseconds of the host's clock."""
+    out = ["TransferBench v1.68.00", "[EmptyKernel Related]"]
+    out += ["BATCHSIZES           =        1,256 : Kernels per batch before hipStreamSynchronize", ""]
+    out += ["EmptyKernel preset: times in microseconds per kernel launch (averaged across batch size).", ""]
+    out += ["Evt = hipEvent measured time", "Cpu = CPU wallclock measured time", ""]
+    out += ["BatS     GrdS BlkS Rank GPU EvtMin EvtAvg EvtMax CpuMin CpuAvg CpuMax"]
+    for size, times in ((1, alone), (256, batch)):
+        for gpu, us in enumerate(times):
+            cells = " ".join(f"{v:6.3f}" for v in (us / 4, us / 3, us / 2, us - 0.5, us, us + 1.5))
+            out.append(f"{size:4} {1:8} {64:4} {0:4} {gpu:3} {cells}")
+    return "\n".join(out) + "\n"

@@ -23,7 +23,7 @@ from test_sysfs_mutations import MUTATIONS, SEED
 
 from exporter import formats
 from exporter.catalogue import CATALOGUE
-from exporter.formats import copies, launch_loop, prometheus_text, rocblas_bench, sniff
+from exporter.formats import copies, empty_kernels, launch_loop, prometheus_text, rocblas_bench, sniff
 from exporter.formats.trace import Decoded, Names
 from exporter.model import Device, DeviceId, FormatError, Histogram, WindowOutcome
 from exporter.windows import intake, wire
@@ -203,7 +203,7 @@ MODULES = {
         ),
         *("torch_trace", "json_stream", "sdk", "trace", "rocpd", "amd_smi", "rocm_smi", "smi_json"),
         "prometheus_text",
-        *("copies", "rocblas_bench", "launch_loop"),
+        *("copies", "rocblas_bench", "launch_loop", "empty_kernels"),
     },
 }
 
@@ -495,12 +495,18 @@ def _loop(text: str) -> list[float]:
     return [found.back_to_back, found.round_trip]
 
 
+def _empty(text: str) -> list[float]:
+    found = empty_kernels.read(text, 256)
+    return [seconds * 1e6 for seconds in (*found.alone.values(), *found.batch.values())]
+
+
 PROBED: dict[str, tuple[str, Callable[[str], list[float]]]] = {
     "transferbench": (probemade.transferbench(), lambda t: _rates(copies.transferbench(t))),
     "bandwidth_test": (probemade.bandwidth_test(), lambda t: _rates(copies.bandwidth_test(t))),
     "rocblas_bench_gemm": (probemade.gemm(650_000), _bench),
     "rocblas_bench_axpy": (probemade.axpy(3.875), _bench),
     "launch_loop": (probemade.loop(), _loop),
+    "empty_kernels": (probemade.empty(), _empty),
 }
 _PRINTED = re.compile(r"(?<![\w.])[+-]?\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?")
 

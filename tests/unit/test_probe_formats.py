@@ -10,6 +10,7 @@ from probemade import (
     UNI,
     axpy,
     bandwidth_test,
+    empty,
     gemm,
     loop,
     rocblas,
@@ -17,7 +18,7 @@ from probemade import (
     transferbench,
 )
 
-from exporter.formats import copies, launch_loop, rocblas_bench
+from exporter.formats import copies, empty_kernels, launch_loop, rocblas_bench
 from exporter.formats.copies import Copies, Endpoint, Gpu
 from exporter.model import FormatError
 
@@ -218,3 +219,32 @@ def test_anything_else_on_the_last_line_is_refused(text: str) -> None:
 
 def test_the_loop_is_a_program_that_python_takes() -> None:
     compile(launch_loop.SCRIPT, "loop", "exec")
+
+
+# --- launches of kernels that do nothing ----------------------------------------------------------------
+
+
+def test_launches_of_nothing_are_the_hosts_mean_alone_and_in_batches() -> None:
+    found = empty_kernels.read(empty(), 256)
+    assert found.version == "1.68.00"
+    assert found.alone == pytest.approx({0: 9.5e-6, 1: 11.75e-6})
+    assert found.batch == pytest.approx({0: 2.125e-6, 1: 3.25e-6})
+
+
+def test_rows_that_are_cut_of_another_batch_or_no_time_give_nothing() -> None:
+    text = empty()
+    assert empty_kernels.read(text[: text.rindex(" 3.250") + 3], 256).batch == pytest.approx({0: 2.125e-6})
+    assert empty_kernels.read(text, 16).batch == {}
+    assert empty_kernels.read(text.replace(" 3.250 ", "   nan "), 256).batch == pytest.approx({0: 2.125e-6})
+    assert empty_kernels.read(text.replace(" 3.250 ", " 0.000 "), 256).batch == pytest.approx({0: 2.125e-6})
+    more = text.replace("GPU EvtMin", "GPU Evt0 EvtMin")
+    with pytest.raises(FormatError, match="no row"):
+        empty_kernels.read(more, 256)
+
+
+def test_an_older_release_that_knows_no_such_preset_is_refused_with_what_it_says() -> None:
+    with pytest.raises(FormatError, match="Unable to open"):
+        empty_kernels.read("[ERROR] Unable to open transfer config file: [empty]\n", 256)
+    twice = empty() + "".join(line + "\n" for line in empty().splitlines()[-4:])
+    with pytest.raises(FormatError, match="two rows"):
+        empty_kernels.read(twice, 256)
