@@ -23,6 +23,7 @@ from tests.tools import panel_queries
 from tests.tools.replay_history import Node
 
 SECONDS, STEP_S, GPUS = 1800, 30, 8
+JOB = 16  # nodes of the job that is looked at
 # What Grafana fills in for half an hour of scrapes each 30 s.
 BUILT_IN = {"__rate_interval": "2m", "__interval": "30s", "__range": "30m", "offset": "10m"}
 
@@ -53,9 +54,11 @@ def panels() -> list[Panel]:
 
 
 def opened(board: dict[str, Any]) -> dict[str, str]:
-    """A choice of one among all is the first one."""
+    """A choice of one among all is the first one; a job has the nodes that it is on."""
     one = {"node": "node-0000"}
     variables = {v["name"]: v for v in board["templating"]["list"]}
+    if "workload" in variables:
+        return {"workload": "train-0", "job_id": "", "node": "|".join(f"node-{n:04d}" for n in range(JOB))}
     return {n: v for n, v in one.items() if n in variables and not variables[n].get("includeAll")}
 
 

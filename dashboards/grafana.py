@@ -290,7 +290,7 @@ def _variable(v: Variable) -> Json:
             "type": "interval",
         }
     base |= {"includeAll": everything, "multi": v.several, "options": []}
-    if everything:
+    if everything and not v.listed:
         base["allValue"] = ".*"  # also matches what does not have the label
     if not v.query:
         return {**base, "options": _options(v), "query": v.values, "type": "custom"}

@@ -127,6 +127,7 @@ class Variable:
     query: str = ""
     values: str = ""
     current: tuple[str, str] = ("All", "$__all")
+    listed: bool = False  # All stands for the choices, one by one, not for whatever there is
     several: bool = True
     interval: bool = False
     about: str = ""

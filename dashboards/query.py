@@ -113,13 +113,9 @@ def throttled(held: str, taken: str, over: str = "$__rate_interval") -> str:
 
 
 def owned(expression: str) -> str:
-    """Keep the GPUs of the chosen namespace, pod and job.
-
-    Where the choice is All, a GPU that nobody owns stays in: it has no such labels, and All matches that.
-    """
+    """Keep the GPUs of the chosen namespace, pod and job. A GPU that nobody holds is in none."""
     chosen = (
         'cluster=~"$cluster", instance=~"$node", gpu=~"$gpu", '
         'namespace=~"$namespace", pod=~"$workload", job_id=~"$job_id"'
     )
-    holders = f"{OWNERS}{{{chosen}}} or amdgpu_up{{{chosen}}}"
-    return f"({expression}) and on ({PER_GPU}) ({holders})"
+    return f"({expression}) and on ({PER_GPU}) {OWNERS}{{{chosen}}}"

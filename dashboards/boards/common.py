@@ -69,10 +69,22 @@ DEVICE = (CLUSTER, SOME_NODES, GPU, WINDOW)
 
 
 def owners() -> tuple[Variable, ...]:
-    """Namespace, pod and job of those who hold GPUs."""
-    place = 'cluster=~"$cluster", instance=~"$node"'
+    """Namespace, pod and job of those who hold GPUs, and the nodes these are on.
+
+    Opens with the first pod, or where there are none the first job. The nodes are listed one by one, so that
+    no query goes over those of others.
+    """
+    place = 'cluster=~"$cluster", namespace=~"$namespace"'
+    pods, jobs = f'{place}, pod=~"$workload"', f'{place}, pod=~"$workload", job_id=~"$job_id"'
     return (
-        Variable("namespace", "Namespace", f"label_values({OWNERS}{{{place}}}, namespace)"),
-        Variable("workload", "Pod", f'label_values({OWNERS}{{{place}, namespace=~"$namespace"}}, pod)'),
-        Variable("job_id", "Job", f"label_values({OWNERS}{{{place}}}, job_id)"),
+        Variable("namespace", "Namespace", f'label_values({OWNERS}{{cluster=~"$cluster"}}, namespace)'),
+        Variable("workload", "Pod", f"label_values({OWNERS}{{{place}}}, pod)", current=("", "")),
+        Variable("job_id", "Job", f"label_values({OWNERS}{{{pods}}}, job_id)", current=("", "")),
+        Variable(
+            "node",
+            "Nodes of it",
+            f"label_values({OWNERS}{{{jobs}}}, instance)",
+            listed=True,
+            about="Nodes on which the chosen pods and jobs hold GPUs.",
+        ),
     )

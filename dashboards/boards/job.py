@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.boards.common import CLUSTER, GPU, NO_TRACES, NODE, STATES, WINDOW, owners
+from dashboards.boards.common import CLUSTER, GPU, NO_TRACES, STATES, WINDOW, owners
 from dashboards.panels import NUMBER, PART, UNITS, Board, Column, Query, Series, Stat, Table, Text
 from dashboards.query import (
     DEVICE_NAME,
@@ -47,7 +47,7 @@ SUMMARY = (
         "What the choices mean.",
         wide=6,
         high=4,
-        content="GPUs of the chosen namespace, pod and job; **All** also counts GPUs that nobody holds.",
+        content="GPUs of the chosen pods, or jobs, on the nodes they are on.",
     ),
     Stat(
         "GPUs in view",
@@ -170,6 +170,6 @@ BOARD = Board(
     uid="amdgpu-job",
     title="AMD GPU job",
     about="The GPUs of one job or pod: what they were used for, what they cost, what they wait for.",
-    variables=(CLUSTER, NODE, GPU, WINDOW, *owners()),
+    variables=(CLUSTER, *owners(), GPU, WINDOW),
     rows=(("Summary", SUMMARY), ("GPUs", GPUS), ("Work", WORK)),
 )

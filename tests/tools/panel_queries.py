@@ -55,7 +55,7 @@ def chosen(board: Mapping[str, Any]) -> dict[str, str]:
     for v in board["templating"]["list"]:
         value = v.get("current", {}).get("value", "")
         value = (value or [""])[0] if isinstance(value, list) else value
-        values[v["name"]] = v["allValue"] if value == "$__all" else value or ".*"
+        values[v["name"]] = v.get("allValue", ".*") if value == "$__all" else value or ".*"
     return values
 
 
