@@ -83,7 +83,7 @@ FORMS = tuple(forms())
 def page(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Samples of the demo node as a database stores them, and who uses two of its GPUs."""
     capture = Path(shutil.copytree(demo_path(), tmp_path_factory.mktemp("demo") / "capture"))
-    *_, (at, text) = Node("node-a", capture, expected=8).pages(START, 60)
+    *_, (at, text) = Node("node-a", capture, expected=8, held=False).pages(START, 60)
     samples = [line.rsplit(" ", 1)[0] for line in sample_lines(text, at, cluster="demo", instance=INSTANCE)]
     return [*samples, *(f"{owner % INSTANCE} 1" for owner in OWNERS), *(f"{s} 8" for s in EMPTY)]
 

@@ -91,6 +91,7 @@ class Node:
     down: Sequence[tuple[float, float]] = ()
     gone: tuple[tuple[str, ...], float, float] | None = None
     expected: int | None = None
+    held: bool = True  # by one pod, every GPU of it
     _reduced: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def pages(self, start: float, seconds: float) -> Iterator[tuple[float, str]]:
@@ -126,7 +127,8 @@ class Node:
             return ledger.slot(now)
 
         collector.windows = windows
-        collector.owners = held
+        if self.held:
+            collector.owners = held
         schedule = ReplaySchedule(self.capture, clock)
         feed = Feed(ledger, schedule, cast("Child", reduce), clock, lambda: None, Thresholds)
         pages = []
