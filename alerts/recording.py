@@ -283,6 +283,10 @@ def nodes(s: Settings) -> list[Record]:
     def spread(series: str) -> str:
         return f"max by ({NODE}) ({series}) - min by ({NODE}) ({series})"
 
+    def lowest(series: str, *more: str) -> str:
+        by = f"{NODE}{''.join(more)}"
+        return over(f"min by ({by}) ({series})", f"max by ({by}) ({series})")
+
     def ratio(over_what: str, under: str) -> str:
         return over(f"sum by ({NODE}) ({over_what})", f"sum by ({NODE}) ({under})")
 
@@ -325,6 +329,12 @@ def nodes(s: Settings) -> list[Record]:
         Record(f"{node}compute_density:spread40m", spread(f"{gpu}compute_density:ratio40m")),
         Record(f"{node}l2_hit:ratio40m", ratio(f"{gpu}l2_hits:increase40m", f"{gpu}l2_requests:increase40m")),
         Record(f"{node}l2_hit:spread40m", spread(f"{gpu}l2_hit:ratio40m")),
+        # What probes measured: the slowest over the fastest, so that nodes of one kind can be held together.
+        Record(
+            f"{node}probe_bandwidth:least",
+            lowest('amdgpu_probe_bandwidth_bytes_per_second{peer!~"self|cpu.*"}'),
+        ),
+        Record(f"{node}probe_operations:least", lowest("amdgpu_probe_operations_per_second", ", precision")),
         Record(
             f"{node}ecc_uncorrectable_errors:increase1h",
             f"sum by ({NODE}) ({gpu}ecc_uncorrectable_errors:increase1h)",

@@ -91,6 +91,7 @@ PURE = (
     "probes.record",
     "probes.reduce",
     "probes.show",
+    "probes.since",
     "profilers.plan",
     "profilers.rocprofv3_window",
     "profilers.toolbox",

@@ -17,6 +17,7 @@ from tests.tools import generate
 REPO = Path(__file__).resolve().parent.parent
 README = REPO / "README.md"
 WRITTEN = ("README.md", "CHANGELOG.md", "docs/ARCHITECTURE.md", "docs/ALERTS.md", "docs/SOURCES.md")
+WRITTEN += ("docs/PROBE.md",)
 
 
 def test_generated_pages_are_fresh() -> None:

@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 
 from exporter.model import Device, DeviceId
 from exporter.probes.record import SELF, Record
+from exporter.probes.since import since
 
 
-def text(record: Record, devices: Sequence[Device]) -> str:
-    """Lines for a terminal."""
+def text(record: Record, devices: Sequence[Device], before: Record | None = None) -> str:
+    """Lines for a terminal; ``before`` is the last record of the same probe."""
     names = {d.id: _name(d) for d in devices}
     body = {"bandwidth": _bandwidth, "gemm": _gemm, "launch": _launch}[record.probe](record, names)
     version = f" {record.version}" if record.version else ""
     lines = [f"probe {record.probe} by {record.tool}{version}", *body]
     if record.missing:
         lines.append("missing: " + ", ".join(f"{n} {reason}" for reason, n in sorted(record.missing.items())))
-    return "\n".join([*lines, *(f"note: {note}" for note in record.notes)]) + "\n"
+    lines += [*(f"note: {note}" for note in record.notes), *since(record, before, names)]
+    return "\n".join(lines) + "\n"
 
 
 def _name(device: Device) -> str:

@@ -61,11 +61,12 @@ def run(wish: Wish, config: Config, as_json: bool) -> int:
     except NothingError as e:
         _say(f"probe {wish.probe}: {' '.join(str(e).split())}")
         return 1
+    before = _before(record, config)
     kept = _keep(record, config)
     if as_json:
         typer.echo(json.dumps({**record.as_json(), "kept": kept}, indent=1, ensure_ascii=False))
     else:
-        typer.echo(show.text(record, devices), nl=False)
+        typer.echo(show.text(record, devices, before), nl=False)
     return 0
 
 
@@ -194,6 +195,11 @@ def _lock(config: Config) -> str | None:
     with contextlib.suppress(OSError):
         lock.parent.mkdir(parents=True, exist_ok=True)
     return str(lock) if os.access(lock if lock.exists() else lock.parent, os.W_OK) else None
+
+
+def _before(record: Record, config: Config) -> Record | None:
+    records, _ = Shelf(state_directory(config, os.environ)).latest()
+    return next((one for one in records if one.probe == record.probe), None)
 
 
 def _keep(record: Record, config: Config) -> str | None:

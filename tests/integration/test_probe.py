@@ -151,6 +151,14 @@ def test_matrix_products_are_measured_on_each_gpu_in_each_precision(node: Node) 
     assert [c[-1] for c in node.calls()] == ["0"] * 4 + ["1"] * 4
 
 
+def test_a_second_probe_is_told_against_the_first(node: Node) -> None:
+    node.has("rocblas-bench")
+    assert "against" not in node.probe("launch").stdout
+    again = node.probe("launch").stdout
+    assert "+0.0% in the middle" in again
+    assert len(node.kept()) == 2
+
+
 def test_launches_are_measured_by_tiny_vector_operations_or_by_pytorch(node: Node) -> None:
     node.has("rocblas-bench")
     assert values(node.probe("launch", "--json")) == pytest.approx(

@@ -72,6 +72,27 @@ TEMPERATURE = [
     series("amdgpu_temperature_limit_celsius", flat(95, MINUTES), **G, sensor="mem", limit="critical"),
     series("amdgpu_temperature_limit_celsius", flat(105, MINUTES), **G, sensor="mem", limit="emergency"),
 ]
+PROBED = [
+    *(
+        series(
+            "amdgpu_probe_bandwidth_bytes_per_second",
+            flat(rate, MINUTES),
+            **gpu(n),
+            peer=peer,
+            direction=direction,
+        )
+        for n, peer, direction, rate in (
+            (0, "0000:25:00.0", "transmitted", 48e9),
+            (1, "0000:05:00.0", "transmitted", 36e9),
+            (1, "self", "transmitted", 2e12),
+            (1, "cpu0", "received", 1e9),
+        )
+    ),
+    *(
+        series("amdgpu_probe_operations_per_second", flat(rate, MINUTES), **gpu(n), precision=kind)
+        for n, kind, rate in ((0, "f16", 6e14), (1, "f16", 3e14), (0, "f32", 1e14), (1, "f32", 1e14))
+    ),
+]
 NODES = [
     s
     for i, (seen, due) in enumerate(((8, 8), (7, 8)))
@@ -144,6 +165,14 @@ TRUTHS = (
         "node:amdgpu_executing:spread40m",
         GPU_BOUND.timeline[0] / GPU_BOUND.span - LAUNCH_BOUND.timeline[0] / LAUNCH_BOUND.span,
     ),
+    Truth("slowest copy between GPUs over the fastest", PROBED, "node:amdgpu_probe_bandwidth:least", 0.75),
+    Truth(
+        "slowest GPU over the fastest",
+        PROBED,
+        'node:amdgpu_probe_operations:least{precision="f16"}',
+        0.5,
+    ),
+    Truth("no probe, no ratio", _busy(0.5), "node:amdgpu_probe_bandwidth:least", None),
     Truth("the sensor nearest to its limit", TEMPERATURE, "gpu:amdgpu_temperature_over_limit:celsius", -3),
     Truth("GPUs of the cluster", NODES, "cluster:amdgpu_devices:sum", 15),
     Truth("GPUs missing in the cluster", NODES, "cluster:amdgpu_devices_missing:sum", 1),

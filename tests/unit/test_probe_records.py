@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import probemade as made
 import pytest
 
+from exporter import fingerprint
 from exporter.catalogue import CATALOGUE
+from exporter.fingerprint import Host
 from exporter.formats.copies import Gpu
 from exporter.model import Device, DeviceId, FormatError
 from exporter.probes import plans, record, show
@@ -18,6 +21,7 @@ from exporter.probes.plans import ROCBLAS, TORCH, TRANSFERBENCH, Step, Tool
 from exporter.probes.record import Record, Value
 from exporter.probes.reduce import Printed, places, reduce
 from exporter.probes.shelf import KEPT, Shelf
+from exporter.probes.since import since
 
 FIRST, SECOND = (DeviceId(pci) for pci in made.PCI)
 
@@ -254,3 +258,45 @@ def test_a_record_is_json_that_anyone_can_read() -> None:
         "direction": "transmitted",
         "value": 57.39e9,
     }
+
+
+# --- against the last one -------------------------------------------------------------------------------
+
+
+def gemms(at: float, *rates: float, **more: object) -> Record:
+    values = tuple(
+        Value(FIRST, (kind,), rate) for kind, rate in zip(("f64", "f32", "f16"), rates, strict=True)
+    )
+    given: dict[str, object] = {"version": "4.5.0", **more}
+    return Record("gemm", at, ROCBLAS, str(given.pop("version")), values, **given)  # type: ignore[arg-type]
+
+
+def test_what_moved_is_told_by_place_and_the_middle_of_all() -> None:
+    lines = since(gemms(2e9, 60e12, 120e12, 500e12), gemms(1.78e9, 60e12, 119e12, 650e12), {FIRST: "0"})
+    assert lines == [
+        "against 2026-05-28 20:26 UTC: +0.0% in the middle",
+        "  GPU 0, f16: -23.1%",
+    ]
+
+
+def test_what_else_is_another_is_told_beside() -> None:
+    def machine(driver: str) -> dict[str, object]:
+        return fingerprint.of([Device(FIRST, 0, driver=driver)], {}, Host())
+
+    lines = since(
+        gemms(2e9, 1e12, 1e12, 1e12, version="5.0", environment=machine("6.12")),
+        gemms(1.78e9, 1e12, 1e12, 1e12, environment=machine("6.10")),
+        {},
+    )
+    assert lines[1:] == ["  Tool is another: 4.5.0, now 5.0", "  Driver is another: 6.10, now 6.12"]
+
+
+def test_another_tool_or_other_gpus_are_not_compared() -> None:
+    one = gemms(2e9, 1e12, 1e12, 1e12)
+    assert since(one, None, {}) == []
+    [line] = since(one, replace(one, tool="another"), {})
+    assert "do not compare" in line
+    moved = replace(one, values=tuple(v._replace(device=SECOND) for v in one.values))
+    [line] = since(one, moved, {})
+    assert "no value of these GPUs" in line
+    assert len(since(one, replace(one, environment={"gpus": 3}), {})) == 1
