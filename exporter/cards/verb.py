@@ -65,7 +65,11 @@ def run(wish: Wish, config: Config, length_s: float) -> int:
     """Run it all, write the report. Gives the exit code of the job, or ends as it ended."""
     at = Clock().now()
     missing: dict[str, str] = {}
-    with tempfile.TemporaryDirectory(prefix="amdgpu-exporter-") as folder:
+    try:
+        scratch = tempfile.TemporaryDirectory(prefix="amdgpu-exporter-", ignore_cleanup_errors=True)
+    except OSError as e:
+        return jobs.without(wish.command, f"{e.strerror or e}; no report is made")
+    with scratch as folder:
         try:
             with _meter(config, Path(folder), missing) as meter:
                 runs, done = _all(wish, meter)
@@ -180,7 +184,8 @@ class _Meter:
         if self._process is None or self._process.poll() is not None:
             return
         before = self._size()
-        self._process.send_signal(signal.SIGUSR1)
+        with contextlib.suppress(OSError):
+            self._process.send_signal(signal.SIGUSR1)
         until = time.monotonic() + _AT_ONCE_S
         while self._size() == before and time.monotonic() < until and self._process.poll() is None:
             time.sleep(0.005)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from exporter.formats import launch_loop
 from exporter.model import Device
@@ -44,6 +44,8 @@ _BYTES = 268_435_456
 _TABLE_S, _CALL_S, _LOOP_S = 900.0, 180.0, 300.0
 BATCH = 256  # launches between two waits
 # The tools count GPUs as the runtime does; these would make it count otherwise.
+OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+_PASSED = (OVERRIDE, "ROCBLAS_TENSILE_LIBPATH")  # without which the libraries may not work here at all
 HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 
@@ -70,6 +72,12 @@ class Step:
 
 def steps(probe: str, tool: Tool, devices: Sequence[Device], environ: Mapping[str, str]) -> tuple[Step, ...]:
     """All calls that a probe takes, in order."""
+    passed = {name: environ[name] for name in _PASSED if name in environ}
+    made = _steps(probe, tool, devices, environ)
+    return tuple(replace(step, env={**passed, **step.env}) for step in made)
+
+
+def _steps(probe: str, tool: Tool, devices: Sequence[Device], environ: Mapping[str, str]) -> tuple[Step, ...]:
     if probe == "bandwidth":
         return _tables(tool)
     known = [d for d in devices if "hip" in d.indices]

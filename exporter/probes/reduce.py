@@ -6,13 +6,13 @@ Absent: a value whose GPU cannot be told, or that no GPU of its kind could reach
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from exporter.formats import copies, empty_kernels, launch_loop, rocblas_bench
 from exporter.formats.copies import Copies, Gpu
 from exporter.model import Device, DeviceId, FormatError
-from exporter.probes.plans import BANDWIDTH_TEST, BATCH, TORCH, Step, Tool
+from exporter.probes.plans import BANDWIDTH_TEST, BATCH, OVERRIDE, TORCH, Step, Tool
 from exporter.probes.record import SELF, Value
 
 # Operations per compute unit and cycle that no chip reaches today.
@@ -40,8 +40,16 @@ class Found:
     notes: tuple[str, ...]
 
 
-def reduce(tool: Tool, printed: Sequence[Printed], devices: Sequence[Device]) -> Found:
-    """All values. Errors: FormatError with the reason where there is none."""
+def reduce(
+    tool: Tool,
+    printed: Sequence[Printed],
+    devices: Sequence[Device],
+    listed: Collection[DeviceId] | None = None,
+) -> Found:
+    """All values. ``devices`` are those that the runtime counts, ``listed`` the ones that matter.
+
+    Errors: FormatError with the reason where there is no value.
+    """
     missing: Counter[str] = Counter()
     notes: list[str] = []
     values: list[Value] = []
@@ -74,6 +82,9 @@ def reduce(tool: Tool, printed: Sequence[Printed], devices: Sequence[Device]) ->
         except FormatError as e:
             missing["not_understood"] += 1
             notes.append(_said(step, str(e)))
+    if listed is not None:
+        hidden = {_label(d.id) for d in devices if d.id not in listed}
+        values = [v for v in values if v.device in listed and v.labels[0] not in hidden]
     if not values:
         raise FormatError(notes[0] if notes else "nothing was measured")
     counted = {reason: n for reason, n in missing.items() if n}
@@ -169,12 +180,12 @@ def _of_one(tool: Tool, step: Step, text: str, here: int) -> tuple[str, list[Val
         raise FormatError("no GPU was named")
     if tool.name == TORCH:
         loop = launch_loop.read(text)
-        _check_sight(loop.devices, here, loop.gfx, device)
+        _check_sight(loop.devices, here, loop.gfx, step, device)
         pairs = (("back_to_back", loop.back_to_back), ("round_trip", loop.round_trip))
         return loop.version, [Value(device.id, (name,), seconds) for name, seconds in pairs]
     bench = rocblas_bench.read(text)
     name = bench.names.get(device.indices["hip"], "")
-    _check_sight(bench.devices, here, name.rpartition(" ")[2] if "gfx" in name else None, device)
+    _check_sight(bench.devices, here, name.rpartition(" ")[2] if "gfx" in name else None, step, device)
     if step.key == "launch":
         return bench.version or "", [Value(device.id, ("back_to_back",), bench.seconds)]
     most = (device.compute_units or _UNITS_MOST) * _CLOCK_MOST * _PEAK[step.key]
@@ -186,14 +197,15 @@ def _of_one(tool: Tool, step: Step, text: str, here: int) -> tuple[str, list[Val
     return bench.version or "", [Value(device.id, (step.key,), bench.operations)]
 
 
-def _check_sight(seen: int | None, here: int, gfx: str | None, device: Device) -> None:
+def _check_sight(seen: int | None, here: int, gfx: str | None, step: Step, device: Device) -> None:
     """A runtime that sees other GPUs than we do counts them otherwise."""
+    overridden = OVERRIDE in step.env  # it then says what it was told
     if seen is not None and seen != here:
         raise FormatError(
             f"the tool sees {seen} of {here} GPUs, so that its numbers cannot be told apart; "
             "run it where all of them are visible"
         )
-    if gfx and device.gfx and gfx.partition(":")[0] != device.gfx:
+    if gfx and device.gfx and not overridden and gfx.partition(":")[0] != device.gfx:
         raise FormatError(f"GPU {device.gpu} is a {device.gfx}, and the tool measured a {gfx}")
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import typer
 
+from exporter.backends.sysfs import SysfsBackend
 from exporter.checks import surroundings
 from exporter.child import Child
 from exporter.config import Config, state_directory
@@ -86,8 +87,10 @@ def _measured(wish: Wish, config: Config) -> tuple[Record, list[Device]]:
         raise NothingError(f"there is no AMD GPU under {config.path.sysfs}")
     with tempfile.TemporaryDirectory(prefix="amdgpu-exporter-") as folder:
         printed = asyncio.run(_call_all(wish, config, tool, devices, Path(folder)))
+    # The runtime counts GPUs inside a CPU too, which a node with others does not list.
+    counted = SysfsBackend(sysfs, Root(procfs), show_integrated=True, wanted=lambda *_: False).poll()
     try:
-        found = reduce(tool, printed, devices)
+        found = reduce(tool, printed, [device for device, _ in counted], {d.id for d in devices})
     except FormatError as e:
         raise NothingError(f"{tool.path}: {e}{_way_out(str(e))}") from None
     made = (found.version, found.values, found.missing, found.notes, environment)

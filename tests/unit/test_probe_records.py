@@ -130,6 +130,25 @@ def test_what_some_calls_did_not_give_is_counted_and_said() -> None:
     assert len(found.notes) == 3
 
 
+def test_a_gpu_inside_the_cpu_is_counted_by_the_runtime_and_not_reported() -> None:
+    inside = Device(DeviceId("0000:00:02.0"), 2, gfx="gfx1036", indices={"hip": 2})
+    text = made.gemm(650_000).replace("there are 2", "there are 3")
+    found = reduce(Tool(ROCBLAS, "x"), [Printed(gemm_step(), text)], [*TWO, inside], {FIRST, SECOND})
+    assert len(found.values) == 1
+    three = [[*row, 1.25] for row in made.UNI] + [[2.5] * 5]
+    table = Printed(TABLE, made.transferbench(three, None))
+    shown = reduce(TB, [table], [*TWO, inside], {FIRST, SECOND})
+    assert {v.device for v in shown.values} == {FIRST, SECOND}
+    assert {v.labels[0] for v in shown.values} == {"self", "cpu0", "cpu1", *made.PCI}
+
+
+def test_where_the_runtime_is_told_another_chip_its_word_for_the_chip_is_not_held_against_it() -> None:
+    [step, *_] = plans.steps("gemm", Tool(ROCBLAS, "b"), TWO, {plans.OVERRIDE: "9.0.10", "OTHER": "1"})
+    assert step.env == {plans.OVERRIDE: "9.0.10"}
+    text = made.gemm(60_000).replace("gfx942", "gfx90a")
+    assert reduce(Tool(ROCBLAS, "x"), [Printed(step, text)], TWO).values
+
+
 # --- command lines --------------------------------------------------------------------------------------
 
 
