@@ -189,12 +189,12 @@ def test_a_phase_that_was_never_marked_names_those_that_were(tmp_path: Path) -> 
         code("after", "baseline", tmp_path)
 
 
-def kept(folder: Path) -> Path:
+def kept(folder: Path, start: float = 0.0) -> Path:
     """A history in which the phases take turns; gemm takes 300 ns of old and 360 of new."""
     store = Store(folder, 1 << 30, 1e9)
     draw = random.Random(7)
     for turn in range(12):
-        at = 1000.0 * turn
+        at = start + 1000.0 * turn
         store.mark("new" if turn % 2 else "old", at)
         for i in range(4):
             total = int(100_000 * (1.2 if turn % 2 else 1.0) * draw.gauss(1, 0.01))
