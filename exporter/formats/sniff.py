@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exporter.formats import counters, rocprofv3, roctracer, summaries
+from exporter.formats import counters, device_counting, rocprofv3, roctracer, summaries
 from exporter.formats.rocprof_text import STARTS, Printed
 from exporter.formats.rocprofv3_json import SdkJson
 from exporter.formats.rows import header
@@ -87,6 +87,8 @@ def find(head: bytes, names: Names) -> Found:
 
 
 def _json(text: bytes, names: Names) -> Found:
+    if (form := device_counting.looks_like(text)) is not None:
+        return Found(device_counting.MAKERS[form](names))
     if b'"rocprofiler-sdk-tool"' in text:
         return Found(SdkJson(names))
     if b'"traceEvents"' in text or (text[:1] == b"[" and b'"ph"' in text):

@@ -76,10 +76,14 @@ class Copies:
         return len(self.start)
 
 
+DEVICE_WIDE = ""  # in place of a kernel: all that a device did for a while
+
+
 class Dispatch(NamedTuple):
     """One dispatch under the counters of one pass. ``duration_ns`` is None where its times cannot be trusted.
 
-    ``run`` numbers the passes that one file holds of this dispatch.
+    ``run`` numbers the passes that one file holds of this dispatch; ``dies`` says over how many dies GRBM was
+    added up, where the file tells.
     """
 
     number: int
@@ -88,6 +92,7 @@ class Dispatch(NamedTuple):
     duration_ns: int | None
     counters: dict[str, float]
     run: int = 0
+    dies: int | None = None
 
 
 class Agent(NamedTuple):

@@ -40,7 +40,7 @@ class Agents:
 
     def find(self, text: str, tool: str) -> Agent | None:
         """The agent a file names. rocprofv2 writes KFD gpu_ids, never indexes."""
-        if tool == "rocprofv3":
+        if tool in ("rocprofv3", "device_counting"):
             absolute, relative = _ABSOLUTE.fullmatch(text), _RELATIVE.fullmatch(text)
             if absolute:
                 return _only(a for a in self._gpus if a.node == whole(absolute[1]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from exporter.formats.counters import CLOCK_LEAST, CLOCK_MOST
-from exporter.formats.trace import Dispatch
+from exporter.formats.trace import DEVICE_WIDE, Dispatch
 
 DENSITY_MOST = 1.02
 _VALU = "SQ_INSTS_VALU"
@@ -71,7 +71,18 @@ def totals(passes: Sequence[Pass], shape: Shape) -> Totals:
     hits, requests = _window_l2(passes)
     valu, slots, active, observed = (None, None, None, None) if blind else _slots(passes, shape)
     # Tools number the dispatches of different passes differently, so the most in one pass is what there were.
-    return Totals(sums, hits, requests, valu, slots, active, observed, max(map(len, passes)))
+    most = max(sum(key.kernel != DEVICE_WIDE for key in one) for one in passes)
+    if observed is None:
+        observed = _watched(passes)
+    return Totals(sums, hits, requests, valu, slots, active, observed, most)
+
+
+def _watched(passes: Sequence[Pass]) -> int | None:
+    """How long a device was counted as a whole; None where any part of it cannot be timed."""
+    parts = [dispatch for one in passes for dispatch in one.values()]
+    if not all(d.kernel == DEVICE_WIDE and d.duration_ns is not None for d in parts):
+        return None
+    return sum(d.duration_ns or 0 for d in parts)
 
 
 def l2_by_dispatch(passes: Sequence[Pass]) -> dict[Key, tuple[float, float] | None]:
@@ -162,6 +173,9 @@ def _dies_in(having: Sequence[Dispatch], shape: Shape) -> int | None:
         return None
     if xccs == 1:
         return 1
+    told = {d.dies for d in having}
+    if told in ({1}, {xccs}):
+        return told.pop()
     name = _CYCLES if all(_CYCLES in d.counters for d in having) else _ACTIVE
     if any(name not in d.counters or not d.duration_ns for d in having):
         return None

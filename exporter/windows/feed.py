@@ -120,15 +120,15 @@ class Feed:
             answer = await self._reducer.request(request, DEADLINE_S)
             window, sources, results = wire.decode(answer)
             outcome = WindowOutcome(answer["outcome"])
-            at = now()
-            self._ledger.add(window, sources, results, outcome, at)
+            at, detail = now(), str(answer.get("detail", ""))
+            self._ledger.add(window, sources, results, outcome, at, detail)
         except SourceError as e:
             self._fail(path, wire.outcome_of_failure(e.reason), str(e))
         except (FormatError, ValueError, KeyError) as e:
             self._fail(path, WindowOutcome.MALFORMED, str(e))
         else:
             await self._archive.keep(path, window, sources, results, outcome, at)
-            self._told(path.name, outcome, "", results)
+            self._told(path.name, outcome, detail, results)
             await asyncio.to_thread(self._spool.done, path)
         self._added()
 

@@ -114,6 +114,8 @@ def _decode(path: Path, stream: BufferedReader | gzip.GzipFile, names: Names, no
     while chunk := chunks.next():
         decoder.feed(chunk)
     decoder.finish(chunks.cut)
+    if decoder.decoded.note:
+        notes.append(f"{path}: {decoder.decoded.note}")
     if chunks.cut:
         notes.append(f"{path}: compressed data ends early or is damaged; what came before is used")
     return decoder.decoded

@@ -12,13 +12,14 @@ import sys
 from pathlib import Path
 
 from exporter import worker
-from exporter.model import FormatError, Reason, SourceError
+from exporter.model import FormatError, Reason, SourceError, WindowOutcome
 from exporter.windows import identity, intake, manifests, wire
 from exporter.windows.bottleneck import Thresholds
 from exporter.windows.identity import Here
 
 MEMORY_BYTES = 1 << 30
 _NICE = 10
+_SAYS_ITSELF = frozenset({WindowOutcome.OK, WindowOutcome.PARTIAL, WindowOutcome.EMPTY})
 
 
 def main() -> None:
@@ -67,7 +68,9 @@ def reduce(request: wire.Message, here: Here | None = None) -> wire.Message:
         detail = analysis.notes[0] if analysis.notes else "no file in it is known profiler output"
         raise SourceError(Reason.MALFORMED, detail)
     answer = wire.encode(analysis.window, analysis.sources, analysis.results)
-    answer["outcome"] = wire.outcome_of(analysis.sources, analysis.results).value
+    outcome = wire.outcome_of(analysis.sources, analysis.results)
+    answer["outcome"] = outcome.value
+    answer["detail"] = analysis.notes[0] if analysis.notes and outcome not in _SAYS_ITSELF else ""
     return answer
 
 

@@ -48,10 +48,19 @@ def decode(message: Mapping[str, Any]) -> tuple[Window, tuple[Source, ...], tupl
         raise FormatError(f"not a reduced window: {type(e).__name__}: {e}") from None
 
 
+# Why a profiler that ran well may have counted nothing; what it lacks goes before who was in its way.
+_REFUSED = {
+    "denied": WindowOutcome.DENIED,
+    "busy": WindowOutcome.BLOCKED,
+    "damaged": WindowOutcome.MALFORMED,
+}
+
+
 def outcome_of(sources: Sequence[Source], results: Sequence[WindowResult]) -> WindowOutcome:
     """How a window that could be read went: success is rows, never an exit code."""
     if not any(r.kernels or r.counters for r in results):
-        return WindowOutcome.EMPTY
+        refused = {reason for s in sources for reason in s.skipped}
+        return next((o for reason, o in _REFUSED.items() if reason in refused), WindowOutcome.EMPTY)
     return WindowOutcome.PARTIAL if any(s.partial for s in sources) else WindowOutcome.OK
 
 

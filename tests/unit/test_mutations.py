@@ -51,6 +51,19 @@ def _events() -> list[dict[str, Any]]:
     ]
 
 
+def _counting() -> bytes:
+    def device(node: int, pci: str) -> dict[str, Any]:
+        counters = {"GRBM_COUNT": 160000000, "GRBM_GUI_ACTIVE": 80000000, "SQ_INSTS_VALU": 1520000000}
+        counters |= {"TCC_HIT_sum": 850, "TCC_MISS_sum": 150}
+        what = {"pci": pci, "node": node, "gfx": "gfx942", "compute_units": 304, "xccs": 8}
+        how = {"status": "ok", "lock": None, "seconds": 0.0102, "read_seconds": 0.0004}
+        return {**what, **how, "counters": counters, "instances": {"GRBM_COUNT": 8}, "unknown": []}
+
+    devices = [device(4, "0000:05:00.0"), device(5, "0000:26:00.0")]
+    head = {"protocol": 1, "tool": "amdgpu-exporter-counting", "version": "1.0"}
+    return json.dumps({**head, "devices": devices, "errors": []}).encode()
+
+
 def _sdk() -> bytes:
     def record(start: int, end: int, call: int, **more: Any) -> dict[str, Any]:
         ids = {"internal": call, "external": 99}
@@ -177,6 +190,15 @@ TEXTS: dict[str, bytes] = {
     ),
     "pytorch-trace": json.dumps({"schemaVersion": 1, "traceEvents": _events()}).encode(),
     "rocprofv3-json": _sdk(),
+    "device-counting": _counting(),
+    "rocpctl": json.dumps(
+        {
+            "GpuMetrics": [
+                {"GpuId": "4001", "Metrics": [{"Field": "TCC_HIT_sum", "Value": "1.6e+08"}]},
+                {"GpuId": "4002", "Metrics": [{"Field": "TCC_MISS_sum", "Value": "77"}]},
+            ]
+        }
+    ).encode(),
 }
 # Formats that are known so that they cause no complaint; nothing is read from them.
 NOTHING_READ = {"rocprof-compute-dispatches", "rocprof-compute-roofline", "rocprofv3-memory-trace"}
@@ -193,6 +215,7 @@ MODULES = {
     "here": {
         *(
             "counters",
+            "device_counting",
             "rocprof_text",
             "rocprofv3",
             "rocprofv3_json",
