@@ -248,6 +248,7 @@ class Window:
     scope: str = "process"
     run: str | None = None  # the process instance it was taken of, where that is known
     first: bool = False  # the first window of its run, in which caches and clocks are cold
+    counter_set: str | None = None  # "light" or "deep", of windows of counters that were taken here
 
 
 @dataclass(frozen=True, slots=True)

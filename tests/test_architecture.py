@@ -92,6 +92,7 @@ PURE = (
     "probes.reduce",
     "probes.show",
     "probes.since",
+    "profilers.device_counting",
     "profilers.plan",
     "profilers.rocprofv3_window",
     "profilers.toolbox",

@@ -25,6 +25,7 @@ TOOLS = {
     "rocprofv2": ("--version",),
     "rocprof": ("--version",),
     "rocprof-compute": ("--version",),
+    "amdgpu-exporter-counting": ("--version",),
 }
 _VERSION_S = 3.0
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")

@@ -10,6 +10,8 @@ _SMI = ("amd-smi", "rocm-smi")
 _PROFILERS = ("rocprofv3", "rocprofv2", "rocprof", "rocprof-compute")
 
 
+_COUNTER = "amdgpu-exporter-counting"
+_BUILD = "cmake -S deploy/device-counting -B build && cmake --build build  # where ROCm 7 or later is"
 _COUNTING = "AMDGPU_EXPORTER_WINDOWS__DEVICE_COUNTING=true amdgpu-exporter serve  # on a node that may fail"
 
 
@@ -77,8 +79,8 @@ def _modes(m: Machine) -> Seen:
         modes.append("command (a profiler around a command)")
     if "rocprofv3" in m.tools:
         modes.append("attach (rocprofv3, to processes started for it)")
-    if any(m.files.exists(f"{p.lstrip('/')}/lib/librocprofiler-sdk.so") for p in m.rocm()):
-        modes.append("counters (rocprofiler-sdk)")
+    if _COUNTER in m.tools:
+        modes.append(f"counters ({_COUNTER})")
     windows = m.settings.config.windows
     preset = windows.preset
     text = f"possible here: {', '.join(modes)}; preset in force: {preset}"
@@ -87,6 +89,8 @@ def _modes(m: Machine) -> Seen:
     if preset == "counters" and not windows.device_counting:
         why = "it never ran on hardware, and windows.device_counting is not set"
         return warning(f"{text}, which takes no window: {why}", _COUNTING)
+    if preset == "counters" and _COUNTER not in m.tools:
+        return warning(f"{text}, which takes no window: there is no {_COUNTER}", _BUILD)
     if preset in ("canary", "attach") and "rocprofv3" not in m.tools:
         return warning(f"{text}, which takes no window: there is no rocprofv3", "ls /opt/rocm*/bin/rocprofv3")
     return ok(text)

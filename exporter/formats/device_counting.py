@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from exporter.formats.trace import DEVICE_WIDE, Agent, Decoded, Dispatch, Lane, Names, whole
 
@@ -65,7 +65,7 @@ class _Document:
             decoded.partial = True
             decoded.skip("damaged")
             self.told("ends early or is no JSON; what is whole in it is used")
-            found = _whole_objects(json_, text, self.array)
+            found = [*_whole_objects(json_, text, self.array)]
         for device in found:
             if not isinstance(device, dict) or any(isinstance(v, _Twice) for v in device.values()):
                 decoded.skip("malformed")
@@ -264,16 +264,22 @@ def _skipped(text: str, at: int) -> int:
 
 def _agent(device: Mapping[str, Any], node: int, pci: str) -> Agent:
     gfx = device.get("gfx")
-    whole_ = {key: _at_least(device.get(key), 0) for key in ("gpu_id", "render_minor", "device_id")}
     return Agent(
         node,
         True,
         pci,
-        *(-1 if value is None else value for value in whole_.values()),
+        _or_unknown(device.get("gpu_id")),
+        _or_unknown(device.get("render_minor")),
+        _or_unknown(device.get("device_id")),
         gfx if isinstance(gfx, str) and gfx.startswith("gfx") else None,
         _at_least(device.get("compute_units"), 1),
         _at_least(device.get("xccs"), 1),
     )
+
+
+def _or_unknown(value: Any) -> int:
+    known = _at_least(value, 0)
+    return -1 if known is None else known
 
 
 def _dies(instances: Any, xccs: int | None) -> int | None:
@@ -290,7 +296,7 @@ def _is_pci(value: Any) -> bool:
     return isinstance(value, str) and _PCI.fullmatch(value) is not None
 
 
-def _is_time(value: Any) -> bool:
+def _is_time(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _VALUE_MOST
 
 

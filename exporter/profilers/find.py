@@ -1,4 +1,4 @@
-"""Which rocprofv3 is on this machine, and what it can do: its own help says it. Starts it, so in a child."""
+"""Which profilers are here, and what they can do: they say it themselves. Starts them, so in a child."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Mapping
 
 from exporter.command import Ending, Finished, run_once
 from exporter.model import Reason, SourceError
+from exporter.profilers.device_counting import OWN, VENDOR
 from exporter.profilers.job import options
 from exporter.profilers.plan import Tool
 
 NAME = "rocprofv3"
 _HELP_S = 30.0
 _MOST = 1 << 20
+_PROTOCOL = re.compile(r"protocol: (\d+)\b")
 _NUMBER = re.compile(r"version:?\s*(\d+(?:\.\d+)+)", re.IGNORECASE)
 
 
@@ -38,6 +40,38 @@ def rocprofv3(environ: Mapping[str, str]) -> Tool | None:
         if number := _NUMBER.search(text):
             version = tuple(map(int, number[1].split(".")))
     return Tool(NAME, found, version, known)
+
+
+def tools(mode: str | None, environ: Mapping[str, str]) -> tuple[Tool, ...]:
+    """Those that take windows of a mode; no other is started. Errors: SourceError where none works."""
+    if mode == "counters":
+        return counting(environ)
+    found = rocprofv3(environ)
+    return () if found is None else (found,)
+
+
+def counting(environ: Mapping[str, str]) -> tuple[Tool, ...]:
+    """The helpers for device counters. Errors: SourceError where there is one and none works."""
+    found: list[Tool] = []
+    trouble: list[str] = []
+    for name, ask in ((OWN, "--version"), (VENDOR, "--help")):
+        place = shutil.which(name, path=environ.get("PATH"))
+        if place is None:
+            continue
+        done = run_once([place, ask], _HELP_S, _MOST, environ)
+        text = done.stdout.decode("utf-8", "replace")
+        protocol = _PROTOCOL.search(text)
+        if done.code != 0:
+            trouble.append(f"{place} {ask} {ended(done)}")
+        elif name == OWN and (protocol is None or protocol[1] != "1"):
+            trouble.append(f"{place} speaks another protocol than 1; take the one of this release")
+        else:
+            number = _NUMBER.search(text) if name == OWN else None
+            version = tuple(map(int, number[1].split("."))) if number else None
+            found.append(Tool(name, place, version, options(text)))
+    if trouble and not found:
+        raise SourceError(Reason.CRASHED, trouble[0])
+    return tuple(found)
 
 
 def ended(done: Finished) -> str:

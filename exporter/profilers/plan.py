@@ -22,6 +22,7 @@ class Request:
     counters: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     pid: int | None = None
+    every_gpu: bool = False  # no GPU of the node is left out
 
 
 @dataclass(frozen=True, slots=True)

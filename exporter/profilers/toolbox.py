@@ -1,14 +1,11 @@
-"""The profilers that the daemon may start itself: rocprofv3 for traces. Pure.
-
-Device counting is planned nowhere yet: it never ran on hardware.
-"""
+"""What the daemon may start itself: rocprofv3 for traces, a helper for device counters. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from exporter.model import WindowOutcome
-from exporter.profilers import rocprofv3_window
+from exporter.profilers import device_counting, rocprofv3_window
 from exporter.profilers.plan import Plan, Refusal, Request, Tool
 
 
@@ -18,14 +15,13 @@ class Toolbox:
     def plan(self, request: Request, tools: Sequence[Tool], scratch: str, /) -> Plan | Refusal:
         """The command line, or why there is none."""
         if request.mode == "counters":
-            detail = "this release has no helper for device counting"
-            return Refusal(WindowOutcome.BLOCKED, "no_profiler", detail)
+            return device_counting.plan(request, tools, scratch)
         for tool in tools:
             if tool.name == "rocprofv3":
                 return rocprofv3_window.plan(request, tool, scratch)
         detail = "there is no rocprofv3 on PATH or in /opt/rocm/bin"
         return Refusal(WindowOutcome.BLOCKED, "no_profiler", detail)
 
-    def sets(self, _gfx: str, _deep: bool, /) -> Sequence[tuple[str, ...]]:
+    def sets(self, gfx: str, deep: bool, /) -> Sequence[tuple[str, ...]]:
         """The counter sets of a chip."""
-        return ()
+        return device_counting.sets(gfx, deep)

@@ -42,6 +42,14 @@ _WAVE_SLOTS = 32
 _CYCLES_PER_COUNT = 4  # SQ_WAVE_CYCLES counts in quad cycles on these chips
 
 Key = tuple[str, tuple[str, ...]]
+# What the light counter set gives of every GPU, whoever else could.
+_LIGHT = frozenset(
+    f"amdgpu_{name}"
+    for name in (
+        *("compute_density_ratio", "compute_density_active_ratio", "l2_hit_ratio", "occupancy_ratio"),
+        *("valu_instructions_per_second", "valu_utilization_ratio", "matrix_busy_ratio"),
+    )
+)
 _IN_NS = frozenset(m.name for m in CATALOGUE if m.unit is Unit.SECONDS)
 
 
@@ -102,8 +110,12 @@ class Book:
             medians = self.kernels.add(result.kernel_stats, at, kernel_limit, unseen_s)
             self._show("trace", at, {**trace_gauges(mode, result), **_median_gauges(medians)})
         if has_counters(result):
-            self._add_counters(result)
-            self._show("counters", at, counter_gauges(result, self.gfx))
+            deep = window.counter_set == "deep"
+            if not deep:
+                self._add_counters(result)
+            gauges = counter_gauges(result, self.gfx)
+            # Deep sets are for GPUs that stand out: what light ones say is not to lean towards these.
+            self._show("deep" if deep else "counters", at, _beside_light(gauges) if deep else gauges)
         if window.run:
             labels = mode, window.tool, window.run, "1" if window.first else "0"
             self._show(f"{mode} run", at, {("amdgpu_window_run_info", labels): 1})
@@ -212,6 +224,10 @@ class Book:
         for shown in self.shown.values():
             if now < shown.at + hold_s:
                 yield from shown.values.items()
+
+
+def _beside_light(gauges: Mapping[Key, float]) -> dict[Key, float]:
+    return {key: value for key, value in gauges.items() if key[0] not in _LIGHT}
 
 
 def _known(name: str, labels: Sequence[str]) -> bool:

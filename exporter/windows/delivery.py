@@ -13,6 +13,7 @@ from typing import Any
 from exporter.model import Device, Reason, WindowOutcome
 from exporter.profilers.plan import Tool
 from exporter.windows.agents import label
+from exporter.windows.policy import COUNTERS
 
 MANIFEST = "manifest.json"
 _SCRATCH = ".window-"
@@ -49,6 +50,8 @@ def deliver(spool: Path, window: str, manifest: Mapping[str, Any]) -> Path:
 def manifest(window: str, tool: str, mode: str, node: str, devices: Sequence[Device]) -> dict[str, Any]:
     """What every manifest says; agents are named as the tools count them, by the driver's node number."""
     agents = {f"Agent {d.indices['kfd']}": label(d.id) for d in devices if "kfd" in d.indices}
+    if mode == COUNTERS:
+        agents |= {f"gpu_id {d.kfd_gpu_id}": label(d.id) for d in devices if d.kfd_gpu_id is not None}
     return {"version": 1, "id": window, "tool": tool, "mode": mode, "node": node, "agents": agents}
 
 

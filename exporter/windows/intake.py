@@ -228,4 +228,5 @@ def _window(root: Path, manifest: Manifest | None, decoded: Sequence[Decoded]) -
         agents=manifest.agents or {},
         run=manifest.run,
         first=manifest.first,
+        counter_set=manifest.counter_set,
     )

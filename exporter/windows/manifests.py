@@ -30,6 +30,7 @@ class Manifest:
     boot_id: str | None = None
     run: str | None = None
     first: bool = False
+    counter_set: str | None = None
 
 
 def read(root: Path, notes: list[str]) -> Manifest | None:
@@ -65,6 +66,7 @@ def read(root: Path, notes: list[str]) -> Manifest | None:
         _text(raw, "boot_id", path, notes),
         _text(raw, "run", path, notes),
         raw.get("first") is True,
+        _text(raw, "set", path, notes),
     )
 
 

@@ -56,10 +56,9 @@ def main() -> None:
     worker.serve({"run": run, "look": look, "probe": probe})
 
 
-def probe(_request: Mapping[str, Any]) -> worker.Message:
-    """The profilers of this machine. Errors: SourceError where one does not work."""
-    tool = find.rocprofv3(os.environ)
-    return {"tools": [] if tool is None else [tool.as_json()]}
+def probe(request: Mapping[str, Any]) -> worker.Message:
+    """The profilers of this machine for a kind of window. Errors: SourceError where one does not work."""
+    return {"tools": [tool.as_json() for tool in find.tools(request.get("mode"), os.environ)]}
 
 
 def _leave(_sign: int, _frame: FrameType | None) -> NoReturn:

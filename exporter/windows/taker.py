@@ -18,7 +18,7 @@ from exporter.profilers.plan import Plan, Refusal, Request, Tool
 from exporter.windows import delivery, seen
 from exporter.windows.agents import label
 from exporter.windows.order import Order, Place
-from exporter.windows.policy import COUNTERS, DEEP, Skip, SkipReason, Start
+from exporter.windows.policy import COUNTERS, DEEP, LIGHT, Skip, SkipReason, Start
 from exporter.windows.seen import Seen
 
 _LOOK_S, _PROBE_S = 30.0, 60.0
@@ -82,7 +82,7 @@ class Taker:
         answer = await self.runner.request({"op": "look"}, _LOOK_S)
         self.rocm = answer.get("rocm")
         if self._tools is None or self._clock.monotonic() >= self._tools_until:
-            probed = await self.runner.request({"op": "probe"}, _PROBE_S)
+            probed = await self.runner.request({"op": "probe", "mode": self.order.rules.mode}, _PROBE_S)
             self._tools = tuple(map(delivery.tool_of, probed["tools"]))
             self._tools_until = self._clock.monotonic() + _TOOLS_KEPT_S
         return seen.from_json(answer["seen"])
@@ -90,6 +90,7 @@ class Taker:
     def prepare(self, start: Start, devices: Sequence[Device], target: Seen | None) -> Job | Skip:
         """The window as one profiler would take it, or why none would."""
         counters: tuple[str, ...] = ()
+        every_gpu = False
         if start.mode == COUNTERS:
             # One set is of one kind of chip: on a mixed node each has its turn.
             kinds = sorted({device.gfx or "" for device in devices})
@@ -98,6 +99,7 @@ class Taker:
             if not sets:
                 self._turn += 1
                 return Skip(SkipReason.NO_PROFILER, f"no counter set for {gfx or 'a chip without a name'}")
+            every_gpu = len(kinds) == 1 and start.set == LIGHT and not start.left_out
             devices = [device for device in devices if (device.gfx or "") == gfx]
             counters = tuple(sets[self._turn // len(kinds) % len(sets)])
             self._turn += 1
@@ -108,6 +110,7 @@ class Taker:
             counters,
             self.order.command if self.order.rules.preset == "canary" else (),
             target.pid if target else None,
+            every_gpu,
         )
         window = delivery.name(start.set if start.mode == COUNTERS else start.mode, self._clock.now())
         scratch = delivery.scratch(Path(self.place.spool), window)

@@ -72,7 +72,7 @@ def test_an_attach_is_short_of_one_process_and_never_with_counters(
     [
         (Request("trace", 1.0, command=("x",)), (), "no rocprofv3"),
         (Request("trace", 1.0), (tool(V70),), "windows.command"),
-        (Request("counters", 0.01), (tool(V70),), "device counting"),
+        (Request("counters", 0.01, counters=("SQ_WAVES",)), (tool(V70),), "device-counting"),
     ],
 )
 def test_what_cannot_be_planned_says_why(request_: Request, tools: tuple[Tool, ...], words: str) -> None:

@@ -212,7 +212,7 @@ def test_a_window_is_taken_and_lies_in_the_spool_with_its_manifest(bench: Callab
         "tool": "rocprofv3",
         "mode": "counters",
         "node": "node-1",
-        "agents": {"Agent 4": A.pci, "Agent 5": B.pci},
+        "agents": {"Agent 4": A.pci, "Agent 5": B.pci, "gpu_id 11": A.pci, "gpu_id 22": B.pci},
         "boot_id": "boot-1",
         "preset": "counters",
         "set": "light",
@@ -220,7 +220,7 @@ def test_a_window_is_taken_and_lies_in_the_spool_with_its_manifest(bench: Callab
         "first": False,
     }
     assert folder.parent.stat().st_mode & 0o777 == 0o700
-    assert one.tools.asked == [Request("counters", 0.2, DEVICES, ("SQ_WAVES", "TCC_HIT_sum"))]
+    assert one.tools.asked == [Request("counters", 0.2, DEVICES, ("SQ_WAVES", "TCC_HIT_sum"), every_gpu=True)]
     assert not list(one.spool.glob(".window-*"))
 
 
