@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
@@ -15,8 +16,10 @@ from exporter import fingerprint
 from exporter.catalogue import CATALOGUE
 from exporter.fingerprint import Host
 from exporter.formats.copies import Gpu
+from exporter.host import Clock
 from exporter.model import Device, DeviceId, FormatError
 from exporter.probes import plans, record, show
+from exporter.probes.feed import ProbeFeed
 from exporter.probes.plans import ROCBLAS, TORCH, TRANSFERBENCH, Step, Tool
 from exporter.probes.record import Record, Value
 from exporter.probes.reduce import Printed, places, reduce
@@ -206,6 +209,28 @@ def test_the_newest_of_each_probe_stands_and_older_ones_are_kept_up_to_a_number(
     records, _ = shelf.latest()
     assert {r.probe: r.at for r in records} == {"bandwidth": KEPT_ONE.at, "launch": 1_780_000_024.0}
     assert len(list(tmp_path.glob("probes/launch-*"))) == KEPT
+
+
+def test_the_daemon_takes_a_record_that_comes_while_it_runs_and_gives_the_same_series_while_none_does(
+    tmp_path: Path,
+) -> None:
+    here = {FIRST}
+    feed = ProbeFeed(tmp_path, Clock(), lambda: here)
+    assert not asyncio.run(feed.look())
+    assert feed.slot(1.0) is None
+    Shelf(tmp_path).put(KEPT_ONE)
+    assert asyncio.run(feed.look())
+    first = feed.slot(2.0)
+    assert not asyncio.run(feed.look())
+    second = feed.slot(3.0)
+    assert first is not None
+    assert second is not None
+    assert first.series is second.series
+    Shelf(tmp_path).put(replace(KEPT_ONE, at=KEPT_ONE.at + 60))
+    assert asyncio.run(feed.look())
+    third = feed.slot(4.0)
+    assert third is not None
+    assert KEPT_ONE.at + 60 in third.values
 
 
 @pytest.mark.parametrize(
