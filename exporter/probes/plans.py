@@ -30,9 +30,9 @@ PACKAGES: Mapping[str, str] = {
         "install transferbench-dev, rocm-validation-suite (which brings TransferBench) or, "
         "before ROCm 7.14, rocm-bandwidth-test"
     ),
-    "gemm": "install rocblas-clients (of Debian and Ubuntu: librocblas5-bench or librocblas0-bench)",
+    "gemm": "install rocblas-clients (in Debian and Ubuntu: librocblas5-bench or librocblas0-bench)",
     "launch": (
-        "install a TransferBench that has the preset empty, rocblas-clients (of Debian and Ubuntu: "
+        "install a TransferBench that has the preset empty, rocblas-clients (in Debian and Ubuntu: "
         "librocblas5-bench or librocblas0-bench), or name a Python that has PyTorch for ROCm with "
         "--tool torch --python"
     ),
