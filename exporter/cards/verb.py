@@ -279,7 +279,8 @@ def _write(file: Path, made: Card) -> None:
     whole = json.dumps(card.as_dict(made), indent=1, ensure_ascii=False, allow_nan=False)
     for path, text in zip(_files(file), (card.markdown(made), whole + "\n"), strict=True):
         beside = path.with_name(f".{path.name}.{os.getpid()}")
-        beside.write_text(text, encoding="utf-8")
+        # A command line may hold bytes that are no text.
+        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
         with contextlib.suppress(OSError):
             shutil.copymode(path, beside)
         beside.replace(path)

@@ -1,6 +1,7 @@
 """Tables of copy bandwidth as the vendor's tools print them: rocm-bandwidth-test and TransferBench. Pure.
 
-Units: the tools print GB/s of 10^9 bytes, each copied byte counted once; bytes per second here.
+Units: the tools print GB/s of 10^9 bytes; bytes per second here, each copied byte counted once.
+rocm-bandwidth-test counts a copy within one device twice, as it is read and written there: half of that here.
 Absent: cells of N/A, and rows that were cut off, are counted by reason; no number is made up for them.
 """
 
@@ -89,7 +90,7 @@ def bandwidth_test(text: str) -> Copies:
         else:
             ends[int(found[1])] = Endpoint("cpu", cpus)
             cpus += 1
-    table = _Table(text)
+    table = _Table(text, within=0.5)
     for both, part in _sections(lines):
         head = next((m for line in part if (m := _RBT_HEAD.fullmatch(line))), None)
         if head is None:
@@ -148,10 +149,13 @@ def topology(text: str) -> tuple[Gpu, ...]:
 
 
 class _Table:
-    """Collects cells; every one that the heading announces is either there or counted as missing."""
+    """Collects cells; every one that the heading announces is either there or counted as missing.
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    ``within`` is what to multiply a copy within one device by.
+    """
+
+    def __init__(self, text: str, within: float = 1.0) -> None:
+        self._text, self._within = text, within
         self._cells: list[Cell] = []
         self._missing: Counter[str] = Counter()
         self._tables = 0
@@ -186,7 +190,8 @@ class _Table:
             return
         value = float(text) * 1e9 if _NUMBER.fullmatch(text) else math.nan
         if 0 < value <= _MOST:
-            self._cells.append(cell._replace(bytes_per_second=value))
+            share = self._within if cell.source == cell.target else 1.0
+            self._cells.append(cell._replace(bytes_per_second=value * share))
         else:
             self._missing["implausible"] += 1
 

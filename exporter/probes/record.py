@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from exporter.catalogue import CATALOGUE
 from exporter.model import DeviceId, FormatError, Series
 
 BANDWIDTH = "amdgpu_probe_bandwidth_bytes_per_second"
@@ -80,8 +81,11 @@ def from_json(found: Any) -> Record:
         if len(found["values"]) > _VALUES_MOST:
             raise FormatError(f"{len(found['values'])} values are too many")
         names = _NAMES[found["probe"]]
+        low, high = CATALOGUE[KINDS[found["probe"]]].range
         values = tuple(_value(one, names) for one in found["values"])
-        missing = {_text(k): int(v) for k, v in found["missing"].items()}
+        if any(not low <= v.value <= high for v in values):
+            raise FormatError("a value is out of the range of its metric")
+        missing = {_text(k): _count(v) for k, v in found["missing"].items()}
         return Record(
             found["probe"],
             _positive(found["at"]),
@@ -127,6 +131,12 @@ def _value(one: Mapping[str, Any], names: tuple[str, ...]) -> Value:
         raise ValueError("partition")
     device = DeviceId(_text(one["pci"]), partition)
     return Value(device, tuple(_text(one[name]) for name in names), _positive(one["value"]))
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _VALUES_MOST:
+        raise ValueError(f"{value!r} is no count")
+    return value
 
 
 def _positive(value: Any) -> float:

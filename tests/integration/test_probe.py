@@ -121,7 +121,10 @@ def test_copies_are_measured_with_the_old_and_the_new_spelling_of_each_tool(
     node.has(program)
     if plugin:
         (node.bin / "plugin").touch()
-    assert values(node.probe("bandwidth", "--json")) == pytest.approx(COPIES)
+    # Before the plugins a copy within one GPU was counted as it is read and as it is written.
+    within = 1.0 if plugin or program == "TransferBench" else 0.5
+    expected = {key: rate * (within if key[1] == "self" else 1.0) for key, rate in COPIES.items()}
+    assert values(node.probe("bandwidth", "--json")) == pytest.approx(expected)
     assert [program, *call] in node.calls()
     [kept] = node.kept()
     environment = json.loads((node.state / "probes" / kept).read_text())["environment"]

@@ -240,6 +240,8 @@ def test_the_daemon_takes_a_record_that_comes_while_it_runs_and_gives_the_same_s
         lambda text: text.replace("57390000000.0", "NaN"),
         lambda text: text.replace("57390000000.0", "0"),
         lambda text: text.replace("57390000000.0", '"57"'),
+        lambda text: text.replace("57390000000.0", "1e40"),
+        lambda text: text.replace('"not_measured": 2', '"not_measured": -2'),
         lambda text: text.replace('"version": 1', '"version": 9'),
         lambda text: text.replace('"bandwidth"', '"width"'),
         lambda text: "[" * 100_000,
