@@ -28,12 +28,12 @@ from exporter.profilers import find
 from exporter.profilers import job as jobs
 from exporter.profilers.job import Periods
 from exporter.profilers.plan import Refusal, Tool
-from exporter.windows import delivery, lookout, quota
+from exporter.windows import delivery, kin, lookout, quota
 from exporter.windows.agents import label
 from exporter.windows.place import boot_id, node_name
 from exporter.windows.quota import PARTIAL, Share
 
-_TRY_S = 60.0
+_TRY_S, _END_S = 60.0, 2.0
 _TEXT_MOST = 1 << 20
 _LOOK_EVERY_S = 10.0
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
@@ -170,7 +170,13 @@ def _tool() -> Tool:
 
 def _try_out(wrapped: Sequence[str], partial: Path) -> None:
     """Run a command that does nothing in the same way: what would stop the job stops this one."""
-    done = command.run_once([*wrapped, "/bin/true"], _TRY_S, _TEXT_MOST, os.environ)
+    # Whatever it leaves running is ended, so that it does not run beside the job.
+    kin.adopt_orphans()
+    try:
+        done = command.run_once([*wrapped, "/bin/true"], _TRY_S, _TEXT_MOST, os.environ)
+        kin.end_all(_END_S)
+    finally:
+        kin.adopt_orphans(False)
     if done.code != 0:
         raise UnprofiledError(f"rocprofv3 around /bin/true {find.ended(done)}")
     with contextlib.suppress(FileNotFoundError):

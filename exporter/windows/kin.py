@@ -13,9 +13,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 _ENVIRON_MOST = 1 << 20
 
 
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+def adopt_orphans(adopt: bool = True) -> None:
+    """Become the parent of every descendant whose own parent ends, or be it no longer."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
 def count() -> int:

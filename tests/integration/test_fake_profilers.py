@@ -1,0 +1,341 @@
+"""Windows through public doors, taken by stand-ins for every profiler and release, well behaved or not.
+
+The stand-ins are in tests/fakes/profilers; whoever wrote them had not read the code that starts them. What
+they run launches kernels with times that are known by hand: 20 us after a call of 5 us, for 100 us, every
+1 ms; so the queue-delay ratio is 20 / 120, whatever part of it a window saw.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.profilers import rocprofv3
+from tests.fakes.profilers.stage import install, starts
+from tests.integration.daemon import COMMAND, environment
+from tests.unit import trees
+
+WORKLOAD = [sys.executable, str(Path(rocprofv3.__file__).with_name("workload.py"))]
+RATIO = 20 / 120
+GPU = "0000:05:00.0"
+AGENTS = [
+    {"node": 1, "pci": GPU, "gfx": "gfx942", "render": 128, "gpu_id": 10001, "xcc": 8, "cu": 304},
+    {"node": 2, "pci": "0000:25:00.0", "gfx": "gfx942", "render": 129, "gpu_id": 10002, "xcc": 8, "cu": 304},
+]
+COMMAND_RELEASES = ("6.2", "6.3", "6.4", "7.0", "7.1", "7.13", "10.0", "10.1")
+PERIOD_RELEASES = ("6.4", "7.1", "10.1")
+ATTACH_RELEASES = ("7.1", "7.2", "7.13", "10.0", "10.1")
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that carry a mark in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"FAKE_PROFILER_MARKER={mark}\0".encode() in (folder / "environ").read_bytes() + b"\0":
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+@dataclass
+class Case:
+    """What a verb did: its code and texts, the starts of the stand-in, and what it left behind."""
+
+    code: int
+    out: str
+    err: str
+    argv: list[list[str]]
+    left_files: list[str]
+    left_processes: list[int]
+    spool: Path
+    target: int | None = None
+    target_code: int | None = None
+
+    @property
+    def gpu(self) -> dict[str, object]:
+        [gpu] = json.loads(self.out)["gpus"]
+        assert isinstance(gpu, dict)
+        return gpu
+
+
+class Bench:
+    """Runs verbs beside one another; each has a folder, a node and a stand-in of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pool = ThreadPoolExecutor(3)
+        self.started: dict[tuple[str, str, str], Future[Case]] = {}
+
+    def begin(self, verb: str, rocm: str, mode: str, **settings: object) -> None:
+        self.started[verb, rocm, mode] = self.pool.submit(self._run, verb, rocm, mode, **settings)
+
+    def case(self, verb: str, rocm: str, mode: str = "ok") -> Case:
+        return self.started[verb, rocm, mode].result(120)
+
+    def _run(self, verb: str, rocm: str, mode: str, **settings: object) -> Case:
+        here = self.folder / f"{verb}-{rocm}-{mode}"
+        here.mkdir()
+        mark = f"{here.name}-{os.getpid()}"
+        given = {"agents": AGENTS, "attach_dir": str(here), **settings}
+        odd = mode if mode != "unprepared" else "ok"
+        install(here / "bin", "rocprofv3", rocm=rocm, mode=odd, log=str(here / "log"), marker=mark, **given)
+        trees.mi300x(here / "sys", sockets=2)
+        for name in ("tmp", "spool", "work"):
+            (here / name).mkdir()
+        grace = "grace: 4s, " if mode in ("hang", "slow-exit") else ""
+        (here / "c.yaml").write_text(f"windows: {{{grace}process_age: 0s, max_bytes: 67108864}}\n")
+        args, target = self._arguments(verb, here, prepared=mode != "unprepared")
+        # One window at a time on a node: each of these is a node of its own.
+        own = {"TMPDIR": str(here / "tmp"), "STATE_DIRECTORY": str(here / "state")}
+        env = environment(PATH=f"{here / 'bin'}:{os.environ['PATH']}", **own)
+        # Into files: what survives would hold a pipe open.
+        with (here / "out").open("w") as out, (here / "err").open("w") as err:
+            try:
+                done = subprocess.run(
+                    [*COMMAND, *args], stdout=out, stderr=err, timeout=90, env=env, cwd=here / "work"
+                )
+            finally:
+                target_code = _ended(target)
+        left = [str(p) for p in (here / "tmp").rglob("*")]
+        argv = [one["argv"] for one in starts(here / "log")]
+        pid = target.pid if target else None
+        return Case(
+            *(done.returncode, (here / "out").read_text(), (here / "err").read_text()),
+            *(argv, left, marked(mark)),
+            *(here / "spool", pid, target_code),
+        )
+
+    def _arguments(
+        self, verb: str, here: Path, prepared: bool
+    ) -> tuple[list[str], subprocess.Popen[str] | None]:
+        config = ["--config", str(here / "c.yaml")]
+        if verb == "run":
+            often = ["--every", "1s", "--length", "400ms", "--windows", "1"]
+            job = [*WORKLOAD, "--seconds", "1.6", "--exit-code", "7"]
+            return ["run", "--spool", str(here / "spool"), *config, *often, "--", *job], None
+        sample = ["sample", "--json", "--duration", "200ms", *config, "--path.sysfs", str(here / "sys")]
+        if verb == "sample":
+            return [*sample, "--", *WORKLOAD, "--seconds", "0.2"], None
+        target = prepared_target(prepared)
+        trees.using(here / "sys", target.pid, {10001: 1 << 30}, ((10001, 0),))
+        return [*sample, "--pid", str(target.pid)], target
+
+
+def prepared_target(prepared: bool = True) -> subprocess.Popen[str]:
+    env = {**os.environ, **({"ROCP_TOOL_ATTACH": "1"} if prepared else {})}
+    target = subprocess.Popen([*WORKLOAD, "--seconds", "120"], stdout=subprocess.PIPE, text=True, env=env)
+    assert target.stdout
+    assert target.stdout.readline() == "ready\n"
+    return target
+
+
+def _ended(target: subprocess.Popen[str] | None) -> int | None:
+    """End the target as its owner would; its code says whether it was still well."""
+    if target is None:
+        return None
+    target.terminate()
+    code = target.wait(10)
+    if target.stdout:
+        target.stdout.close()
+    return code
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("bench"))
+    # What takes long goes first.
+    for mode in ("hang", "slow-exit"):
+        made.begin("attach", "7.1", mode)
+        made.begin("sample", "7.1", mode)
+    made.begin("run", "7.1", "survivor")
+    for mode in ("flood", "flood-text", "crash", "empty", "wrong-flag", "permission", "busy", "half-written"):
+        made.begin("sample", "7.1", mode)
+    made.begin("sample", "7.1", "survivor")
+    for mode in ("crash", "permission", "busy", "survivor", "half-written", "wrong-flag"):
+        made.begin("attach", "7.13", mode)
+    for mode in ("crash", "wrong-flag", "permission", "empty"):
+        made.begin("run", "7.1", mode)
+    made.begin("attach", "7.1", "unprepared")
+    for rocm in COMMAND_RELEASES:
+        made.begin("sample", rocm, "ok")
+    for rocm in ATTACH_RELEASES:
+        made.begin("attach", rocm, "ok")
+    for rocm in ("6.3", *PERIOD_RELEASES):
+        made.begin("run", rocm, "ok")
+    made.begin("attach", "7.0", "ok")
+    yield made
+    made.pool.shutdown()
+
+
+@pytest.mark.parametrize("rocm", COMMAND_RELEASES)
+def test_a_command_is_traced_by_every_release(bench: Bench, rocm: str) -> None:
+    case = bench.case("sample", rocm)
+    assert case.code == 0, case.err
+    gpu = case.gpu
+    assert gpu["gpu"] == GPU
+    assert gpu["queue_delay_ratio"] == pytest.approx(RATIO)
+    assert gpu["queue_p50_seconds"] == pytest.approx(20e-6)
+    assert gpu["kernels"] == gpu["launches"]
+    assert int(str(gpu["kernels"])) > 100
+    assert (case.left_files, case.left_processes) == ([], [])
+
+
+@pytest.mark.parametrize("rocm", ATTACH_RELEASES)
+def test_a_prepared_process_is_attached_to_by_every_release_since_7_1(bench: Bench, rocm: str) -> None:
+    case = bench.case("attach", rocm)
+    assert case.code == 0, case.err
+    assert case.gpu["queue_delay_ratio"] == pytest.approx(RATIO)
+    # One launch each millisecond, for 200 ms.
+    assert int(str(case.gpu["kernels"])) == pytest.approx(200, abs=30)
+    assert (case.left_files, case.left_processes, case.target_code) == ([], [], 0)
+    attached = case.argv[-1]
+    assert attached[attached.index("--attach") + 1] == str(case.target)
+    assert ("--attach-sync-output" in attached) == (rocm == "10.1")
+
+
+def test_release_7_0_cannot_attach_and_is_not_asked_to(bench: Bench) -> None:
+    case = bench.case("attach", "7.0")
+    assert case.code == 1
+    assert "no_profiler" in case.err
+    assert case.argv == [["--help"], ["--version"]]
+    assert case.target_code == 0
+
+
+def test_a_process_that_was_not_prepared_is_left_alone(bench: Bench) -> None:
+    # This release would have brought it down.
+    case = bench.case("attach", "7.1", "unprepared")
+    assert case.code == 1
+    assert "not_attachable" in case.err
+    assert "ROCP_TOOL_ATTACH=1" in case.err
+    assert not any("--attach" in argv for argv in case.argv)
+    assert case.target_code == 0
+
+
+SAMPLED = {
+    "hang": "timeout: not over after 4.2 s",
+    "slow-exit": "timeout: not over after 4.2 s",
+    "crash": "crash: died of SIGSEGV",
+    "empty": "empty: ended well and wrote nothing",
+    "wrong-flag": "malformed: exit code 2 and no files",
+    "permission": "denied: Unable to open /dev/kfd",
+    "flood": "malformed: wrote more than 64 MiB of files",
+    "flood-text": "malformed: wrote more than 16 MiB of text",
+}
+
+
+@pytest.mark.parametrize("mode", SAMPLED)
+def test_what_goes_wrong_with_a_command_is_said_and_nothing_is_left(bench: Bench, mode: str) -> None:
+    case = bench.case("sample", "7.1", mode)
+    assert (case.code, case.out) == (1, "")
+    assert f"no window: {SAMPLED[mode]}" in case.err
+    assert case.err.count("\n") == 1
+    assert (case.left_files, case.left_processes) == ([], [])
+
+
+def test_half_a_database_is_said_to_be_damaged(bench: Bench) -> None:
+    case = bench.case("sample", "7.1", "half-written")
+    assert case.code == 1
+    assert "damaged" in case.err
+    assert case.left_files == []
+
+
+def test_a_trace_needs_no_lock_of_the_counters(bench: Bench) -> None:
+    case = bench.case("sample", "7.1", "busy")
+    assert case.code == 0
+    assert case.gpu["queue_delay_ratio"] == pytest.approx(RATIO)
+
+
+def test_what_forks_twice_and_calls_setsid_does_not_outlive_the_window(bench: Bench) -> None:
+    case = bench.case("sample", "7.1", "survivor")
+    assert case.code == 0
+    assert (case.left_files, case.left_processes) == ([], [])
+
+
+ATTACHED = {
+    ("7.1", "hang"): "timeout: not over after 4.2 s",
+    ("7.1", "slow-exit"): "timeout: not over after 4.2 s",
+    ("7.13", "crash"): "crash: died of SIGSEGV",
+    ("7.13", "permission"): "denied: ",
+    # A process that is traced already answers as one that may not be.
+    ("7.13", "busy"): "denied: ",
+    ("7.13", "wrong-flag"): "malformed: exit code 2 and no files",
+}
+
+
+@pytest.mark.parametrize(("rocm", "mode"), ATTACHED)
+def test_what_goes_wrong_with_an_attach_is_said_and_the_process_lives(
+    bench: Bench, rocm: str, mode: str
+) -> None:
+    case = bench.case("attach", rocm, mode)
+    assert (case.code, case.out) == (1, "")
+    assert f"no window: {ATTACHED[rocm, mode]}" in case.err
+    assert (case.left_files, case.left_processes, case.target_code) == ([], [], 0)
+
+
+def test_what_survives_an_attach_is_ended_and_the_process_is_not(bench: Bench) -> None:
+    case = bench.case("attach", "7.13", "survivor")
+    assert case.code == 0, case.err
+    assert (case.left_processes, case.target_code) == ([], 0)
+
+
+@pytest.mark.parametrize("rocm", PERIOD_RELEASES)
+def test_a_job_keeps_its_code_and_leaves_a_window(bench: Bench, rocm: str) -> None:
+    case = bench.case("run", rocm)
+    assert case.code == 7
+    assert case.err == ""
+    [manifest] = case.spool.rglob("manifest.json")
+    files = [p.name for p in manifest.parent.rglob("*") if p.is_file() and p != manifest]
+    wanted = "_kernel_trace.csv" if rocm == "6.4" else "_results.db"
+    assert any(name.endswith(wanted) for name in files)
+    period = case.argv[-1][case.argv[-1].index("--collection-period") + 1]
+    assert period == "1000:400:1"
+    done = subprocess.run(
+        [*COMMAND, "analyze", "--json", str(manifest.parent / "out")],
+        capture_output=True,
+        text=True,
+        env=environment(),
+    )
+    [gpu] = json.loads(done.stdout)["gpus"]
+    # The window is 1.0 s to 1.4 s after the start of the tool, of which the job knows nothing.
+    assert gpu["kernels"] == pytest.approx(400, abs=5)
+    assert gpu["queue_delay_ratio"] == pytest.approx(RATIO)
+
+
+@pytest.mark.parametrize(
+    ("rocm", "mode", "said"),
+    [
+        ("6.3", "ok", "has no --collection-period"),
+        ("7.1", "crash", "ended with code -11"),
+        ("7.1", "wrong-flag", "unrecognized arguments"),
+        ("7.1", "permission", "Permission denied"),
+        ("7.1", "empty", "left no files"),
+    ],
+)
+def test_a_job_runs_whatever_the_profiler_does(bench: Bench, rocm: str, mode: str, said: str) -> None:
+    case = bench.case("run", rocm, mode)
+    assert (case.code, case.out) == (7, "ready\n")
+    assert said in case.err
+    assert case.err.count("\n") == 1
+    assert not [p for p in case.spool.rglob("*") if p.is_file()]
+
+
+def test_what_the_trial_before_a_job_leaves_running_is_ended(bench: Bench) -> None:
+    # The job's own run leaves one, too: that is its own.
+    case = bench.case("run", "7.1", "survivor")
+    try:
+        assert case.code == 7
+        assert len(case.left_processes) == 1
+    finally:
+        for pid in case.left_processes:
+            os.kill(pid, signal.SIGKILL)
