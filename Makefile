@@ -75,7 +75,7 @@ golden: $(INSTALLED_DEV) ## Rewrite golden files; read the diff before you commi
 .PHONY: bench
 bench: $(INSTALLED_DEV) ## Print what it costs, beside others where they are installed
 	@tests/install-parts
-	$(PIP) pandas || echo "no pandas to compare with" >&2
+	$(PIP) pandas HolisticTraceAnalysis || $(PIP) pandas || echo "no pandas to compare with" >&2
 	for each in benchmarks/[a-z]*.py; do
 		[ "$$each" != benchmarks/fleet.py ] || continue # wants gigabytes: make bench-fleet
 		echo "== $$each"

@@ -166,6 +166,9 @@ def _nanoseconds(text: Any) -> int | None:
     """Exact for three decimals and fewer, which is what the profiler writes; more are rounded."""
     if not isinstance(text, str):
         return None
+    digits = text[:-4] + text[-3:]
+    if text[-4:-3] == "." and digits.isascii() and digits.isdigit() and len(digits) < 20:
+        return int(digits)  # as nearly every event writes it
     before, dot, part = text.partition(".")
     high, low = whole(before.removeprefix("-")), whole((part + "000")[:3])
     if high is not None and low is not None and len(part) <= 3 and (part or not dot):
@@ -179,5 +182,7 @@ def _nanoseconds(text: Any) -> int | None:
 
 
 def _integer(text: Any) -> int:
-    value = whole(text) if isinstance(text, str) else None
+    if not isinstance(text, str):
+        return 0
+    value = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else whole(text)
     return value if value is not None and value < 1 << 63 else 0

@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from exporter.model import WindowOutcome
+from exporter.windows import intake, wire
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCE = ROOT / "deploy" / "device-counting"
 FAKE = ROOT / "tests" / "fakes" / "rocprofiler-sdk"
@@ -242,3 +245,37 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(
 def test_it_says_its_version_and_what_it_takes(counting: Helper) -> None:
     assert counting.run("--version").stdout == f"{NAME} version: 1.0 protocol: 1\n"
     assert "example:" in counting.run("--help").stdout
+
+
+def test_what_it_prints_is_what_the_exporter_reads(counting: Helper, tmp_path: Path) -> None:
+    (tmp_path / "counters.json").write_text(counting.run(*LIGHT, "L2CacheHit").stdout)
+    analysis = intake.load([tmp_path])
+    assert analysis.sources[0].skipped == {"unknown_counter": 2}
+    one, two = analysis.results
+    # 20 million cycles of each of eight dies, 304 compute units: 6.08 billion slots
+    assert (one.gpu, one.compute_density_ratio, one.compute_density_active_ratio) == (
+        "0000:05:00.0",
+        0.25,
+        0.5,
+    )
+    assert (two.gpu, two.compute_density_ratio, two.compute_density_active_ratio) == (
+        "0000:26:00.0",
+        0.125,
+        0.25,
+    )
+    assert (one.l2_hit_ratio, two.l2_hit_ratio) == (0.85, 0.55)
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcome"),
+    [("denied", WindowOutcome.DENIED), ("zeros", WindowOutcome.OK), ("many", WindowOutcome.OK)],
+)
+def test_what_it_refuses_is_no_value_of_the_exporter(
+    counting: Helper, tmp_path: Path, mode: str, outcome: WindowOutcome
+) -> None:
+    (tmp_path / "counters.json").write_text(counting.run(*LIGHT, mode=mode).stdout)
+    analysis = intake.load([tmp_path])
+    assert wire.outcome_of(analysis.sources, analysis.results) is outcome
+    if mode != "many":
+        assert all(r.valu_instructions is None for r in analysis.results)
+    assert {r.l2_hit_ratio for r in analysis.results} == (set() if mode == "denied" else {0.85, 0.55})

@@ -464,3 +464,14 @@ def test_windows_that_are_started_here_are_counted_from_zero_however_they_end(le
     ledger.add(window(agents={"a": GPU0}), (), (), WindowOutcome.CRASH, 1.0)
     ledger.expect("trace")
     assert value(ledger.slot(2.0), count, "trace", "crash") == 1
+
+
+def test_deep_counters_never_enter_what_light_ones_say(ledger: Ledger) -> None:
+    ledger.add(window("counters", counter_set="light"), [], [counted()], OK, 10.0)
+    before = {s: v for s, v in read(ledger.slot(11.0)).items() if "window" not in s.metric}
+    deep = counted(l2_hits=1.0, l2_requests=1000.0, valu_instructions=1.0, slots_available=1e12)
+    ledger.add(window("counters", counter_set="deep"), [], [deep], OK, 12.0)
+    after = read(ledger.slot(13.0))
+    assert {s: after[s] for s in before} == before
+    assert value(ledger.slot(13.0), "amdgpu_windows_total", "counters", "ok") == 2
+    assert value(ledger.slot(13.0), "amdgpu_l2_hit_ratio") == 0.75
