@@ -186,6 +186,35 @@ def test_without_a_helper_the_preset_is_blocked_and_says_what_is_missing(tmp_pat
         assert "there is no amdgpu-exporter-counting on PATH" in status(daemon)["detail"]
 
 
+def test_amds_own_helper_is_asked_where_ours_is_not(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    (tmp_path / "bin" / "amdgpu-exporter-counting").unlink()
+    ids = sorted(
+        number
+        for file in (tmp_path / "sys").glob("class/kfd/kfd/topology/nodes/*/gpu_id")
+        if (number := file.read_text().strip()) != "0"
+    )
+
+    def gpu(number: str, hits: int, misses: int) -> dict[str, Any]:
+        counted = {"GRBM_COUNT": "1.6e+08", "TCC_HIT_sum": f"{hits}", "TCC_MISS_sum": f"{misses}"}
+        metrics = [{"Field": name, "Value": value} for name, value in counted.items()]
+        return {"GpuId": number, "DrmRenderId": "128", "LogicalNodeId": "1", "Metrics": metrics}
+
+    (tmp_path / "answer").write_text(json.dumps({"GpuMetrics": [gpu(ids[0], 9, 1), gpu(ids[1], 2, 6)]}))
+    vendor = tmp_path / "bin" / "rocpctl"
+    vendor.write_text(
+        '#!/bin/sh\n[ "$1" = --help ] && { echo "  -d <duration>   Sampling duration"; exit 0; }\n'
+        f'echo "$@" >>{tmp_path}/asked\ncat {tmp_path}/answer\n'
+    )
+    vendor.chmod(0o755)
+    with serving(tmp_path, *node.args(), **node.env) as daemon:
+        until(lambda: counted(daemon, 0, "ok") >= 1, 40, "a window")
+        assert gauge(daemon, "l2_hit_ratio", 0) == pytest.approx(0.9)
+        assert gauge(daemon, "l2_hit_ratio", 1) == pytest.approx(0.25)
+        assert gauge(daemon, "compute_density_ratio", 0) is None
+    assert (tmp_path / "asked").read_text().startswith("-d 10000 ")
+
+
 @pytest.mark.parametrize("preset", ["spool", "counters"])
 def test_without_the_explicit_word_the_helper_is_never_started(tmp_path: Path, preset: str) -> None:
     node = Node(tmp_path)

@@ -199,6 +199,12 @@ TRIGGERS: list[tuple[str, Change, Severity, str]] = [
     ),
     (
         "windows.modes",
+        _configured(windows=WindowsSection(preset="counters", device_counting=True)),
+        WARNING,
+        "there is no amdgpu-exporter-counting",
+    ),
+    (
+        "windows.modes",
         _configured(windows=WindowsSection(preset="canary", command=("true",))),
         WARNING,
         "there is no rocprofv3",
