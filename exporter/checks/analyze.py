@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from exporter.compare.advice import facts_of, of_window
 from exporter.model import Source, TimelineState, WindowResult
 from exporter.windows import intake
 from exporter.windows.intake import Analysis
@@ -117,6 +118,7 @@ def _gpu(r: WindowResult) -> dict[str, Any]:
             }
             for k in r.kernel_stats[:TOP]
         ],
+        "advice": [{"text": one.text, "evidence": one.evidence} for one in of_window(facts_of(r))],
     }
 
 
@@ -169,6 +171,8 @@ def _page(r: WindowResult, width: int) -> Iterator[str]:
             f"VALU instructions {_number(r.valu_instructions)}, "
             f"compute density {_number(r.compute_density_ratio)}"
         )
+    for one in of_window(facts_of(r)):
+        yield f"  next       {one.text} ({_printable(one.evidence)})"[:width]
     if r.kernel_stats:
         yield ""
         yield _row("share", "total", "calls", "mean", "p50", "p95", "kernel")
@@ -176,8 +180,12 @@ def _page(r: WindowResult, width: int) -> Iterator[str]:
         mean = k.total_ns // k.calls if k.calls else None
         spread = (k.p50_ns, k.p95_ns) if r.span_ns is not None else (None, None)
         share = _percent(_share(k.total_ns, r.execution_ns))
-        name = "".join(ch if ch.isprintable() else "\ufffd" for ch in k.kernel)
-        yield _row(share, _time(k.total_ns), str(k.calls), _time(mean), *map(_time, spread), name)[:width]
+        cells = (share, _time(k.total_ns), str(k.calls), _time(mean), *map(_time, spread))
+        yield _row(*cells, _printable(k.kernel))[:width]
+
+
+def _printable(words: str) -> str:
+    return "".join(ch if ch.isprintable() else "\ufffd" for ch in words)
 
 
 def _row(*cells: str) -> str:

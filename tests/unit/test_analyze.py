@@ -47,7 +47,9 @@ def test_the_json_object_has_every_key(tmp_path: Path, capsys: pytest.CaptureFix
         "l2_hit_ratio",
         "counters",
         "top_kernels",
+        "advice",
     }
+    assert {one for a in gpu["advice"] for one in a} == {"text", "evidence"}
     assert set(gpu["timeline_ratio"]) == {"executing", "queued", "launching", "starved"}
     assert set(gpu["top_kernels"][0]) == {
         "kernel",
@@ -69,6 +71,7 @@ def test_the_page_says_what_was_read_and_why(tmp_path: Path, capsys: pytest.Capt
     page = capsys.readouterr().out
     assert "7_kernel_trace.csv: rocprofv3-kernel-trace, 30 rows" in page
     assert "GPU Agent 4: " in page
+    assert "  next       " in page
     (line,) = [line for line in page.splitlines() if "k<0>(int)" in line]
     assert line.split() == ["33.3%", "400", "ns", "10", "40", "ns", "40", "ns", "40", "ns", "k<0>(int)"]
 
