@@ -58,7 +58,7 @@ def begin():
 """
 _OURS = f"""{_OPEN}
 from exporter.windows import reducer
-reducer.confine(1 << 40)
+reducer.confine(reducer.MEMORY_BYTES)
 start, before = begin()
 answer = reducer.reduce({{"path": sys.argv[1]}})
 result = answer["results"][0]

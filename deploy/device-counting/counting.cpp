@@ -19,6 +19,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -188,38 +189,44 @@ bool good(Unit& unit, rocprofiler_status_t status, const char* call) {
   return false;
 }
 
-// What the library writes to stderr while it lives: only its words tell whether the counters were ours.
-class Listening {
- public:
-  Listening() : file_(memfd_create("stderr", MFD_CLOEXEC)), real_(fcntl(2, F_DUPFD_CLOEXEC, 3)) {
-    if (file_ >= 0 && real_ >= 0) dup2(file_, 2);
-  }
-  ~Listening() {
-    if (real_ >= 0) close(real_);
-    if (file_ >= 0) close(file_);
-  }
-  Listening(const Listening&) = delete;
-  Listening& operator=(const Listening&) = delete;
+// What the library writes to stderr while it counts: only its words tell whether the counters were ours.
+int g_heard = -1;
+int g_stderr = -1;
 
-  // Passes all on to where it belongs, and gives it.
-  std::string stop() {
-    std::string text;
-    if (file_ < 0 || real_ < 0) return text;
-    dup2(real_, 2);
-    lseek(file_, 0, SEEK_SET);
-    char block[4096];
-    ssize_t count;
-    while ((count = read(file_, block, sizeof block)) > 0) {
-      if (text.size() < (1u << 20)) text.append(block, static_cast<size_t>(count));
-      if (write(2, block, static_cast<size_t>(count)) < 0) break;
-    }
-    return text;
+void pass_on(std::string* text) {
+  char block[4096];
+  ssize_t count;
+  lseek(g_heard, 0, SEEK_SET);
+  while ((count = read(g_heard, block, sizeof block)) > 0) {
+    if (text && text->size() < (1u << 20)) text->append(block, static_cast<size_t>(count));
+    if (write(g_stderr, block, static_cast<size_t>(count)) < 0) return;
   }
+}
 
- private:
-  int file_;
-  int real_;
-};
+// Whoever dies meanwhile still says why.
+void on_death(int sign) {
+  pass_on(nullptr);
+  std::signal(sign, SIG_DFL);
+  std::raise(sign);
+}
+
+void listen() {
+  g_heard = memfd_create("stderr", MFD_CLOEXEC);
+  g_stderr = fcntl(2, F_DUPFD_CLOEXEC, 3);
+  if (g_heard < 0 || g_stderr < 0) return;
+  for (int sign : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTERM, SIGINT}) std::signal(sign, on_death);
+  dup2(g_heard, 2);
+}
+
+// Passes all on to where it belongs, and gives it.
+std::string stop_listening() {
+  std::string text;
+  if (g_heard < 0 || g_stderr < 0) return text;
+  for (int sign : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTERM, SIGINT}) std::signal(sign, SIG_DFL);
+  dup2(g_stderr, 2);
+  pass_on(&text);
+  return text;
+}
 
 bool line_says(const std::string& text, const Unit& unit, const char* words) {
   const std::string id = "evice " + std::to_string(unit.agent.id.handle);
@@ -476,7 +483,7 @@ void name_the_missing() {
 }
 
 void count() {
-  Listening listening;
+  listen();
   for (auto& unit : g_units) {
     if (unit.status == "ok" && configure(unit)) start(unit);
   }
@@ -487,7 +494,7 @@ void count() {
   for (auto& unit : g_units) {
     if (unit.started) rocprofiler_stop_context(unit.context);
   }
-  judge_lock(listening.stop());
+  judge_lock(stop_listening());
   for (auto& unit : g_units) {
     if (unit.status == "ok") continue;
     unit.sums.clear();
@@ -513,7 +520,7 @@ int main(int argc, char** argv) {
   parse(argc, argv);
   // The library must know its client before HSA is loaded.
   const auto configured = rocprofiler_force_configure(rocprofiler_configure);
-  if (configured != ROCPROFILER_STATUS_SUCCESS && configured != ROCPROFILER_STATUS_ERROR_CONFIGURATION_LOCKED) {
+  if (configured != ROCPROFILER_STATUS_SUCCESS && g_sdk.empty()) {
     g_errors.push_back(std::string("configuring: ") + rocprofiler_get_status_string(configured));
   }
   name_the_missing();

@@ -220,6 +220,7 @@ def test_a_library_that_aborts_leaves_no_core_file(counting: Helper, tmp_path: P
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)),
     )
     assert (done.returncode, done.stdout) == (-6, b"")
+    assert b"exceeds the capabilities of the hardware" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

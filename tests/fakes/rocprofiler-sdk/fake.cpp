@@ -191,7 +191,10 @@ rocprofiler_status_t rocprofiler_query_record_counter_id(rocprofiler_counter_ins
 rocprofiler_status_t rocprofiler_create_counter_config(rocprofiler_agent_id_t, rocprofiler_counter_id_t* ids,
                                                        size_t count, rocprofiler_counter_config_id_t* config) {
   if (mode() == "too_many") return ROCPROFILER_STATUS_ERROR_EXCEEDS_HW_LIMIT;
-  if (mode() == "abort") std::abort();
+  if (mode() == "abort") {
+    std::fprintf(stderr, "F20261201 packet exceeds the capabilities of the hardware\n");
+    std::abort();
+  }
   std::vector<uint64_t> chosen;
   for (size_t i = 0; i < count; ++i) chosen.push_back(ids[i].handle);
   g_configs.push_back(chosen);
