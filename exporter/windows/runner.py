@@ -14,7 +14,6 @@ import os
 import selectors
 import shutil
 import signal
-import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,12 +25,11 @@ from exporter import command, worker
 from exporter.host import Root
 from exporter.model import Reason, SourceError, WindowOutcome
 from exporter.profilers import find
-from exporter.windows import arrival, kin, lookout, seen
+from exporter.windows import arrival, bulk, kin, lookout, seen
 
 MARK = "AMDGPU_EXPORTER_WINDOW"
 OUTPUT_BYTES = 16 << 20
-_ENTRIES_MAX = 2_000
-_LOOK_EVERY_S = 0.05
+_LOOK_EVERY_S, _LOOK_CLOSELY_S = 0.05, 0.005
 _INT_S, _TERM_S, _KILL_S = 2.0, 1.0, 2.0
 _DETACH_S = 15.0  # in place of _INT_S: an attached profiler that is killed may leave its target stopped
 _TAIL = 8192
@@ -139,9 +137,9 @@ def _run(plan: Mapping[str, Any], scratch: Path, request: Mapping[str, Any]) -> 
         ended = _attend(process, scratch, limits)
         if request.get("target") and ended.why is None and ended.code == 0:
             arrival.wait(output, deadline_s - (time.monotonic() - began))
-            ended.why = _too_much(scratch, limits)
+            ended.why = _too_much(scratch, limits)[0]
         survivors = kin.end_all(_KILL_S)
-        size = _usage(scratch)[0]
+        size = bulk.usage(scratch)[0]
         outcome, ended.said = _judge(ended, output, attached=bool(request.get("target")))
         if survivors:
             outcome, ended.said = WindowOutcome.TIMEOUT, f"{survivors} processes are stuck in the kernel"
@@ -231,7 +229,7 @@ def _attend(process: command.Process[bytes], scratch: Path, limits: Limits) -> E
     why: str | None = None
     began = time.monotonic()
     written = 0
-    asked = False
+    asked = filling = False
     with selectors.DefaultSelector() as selector:
         for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr)):
             if pipe is not None:
@@ -240,7 +238,8 @@ def _attend(process: command.Process[bytes], scratch: Path, limits: Limits) -> E
         look_at = 0.0
         try:
             while why is None:
-                written += _drain(selector, tails)
+                wait_s = max(0.0, min(_LOOK_EVERY_S, look_at - time.monotonic()))
+                written += _drain(selector, tails, wait_s)
                 if process.poll() is not None:
                     break
                 now = time.monotonic()
@@ -249,8 +248,9 @@ def _attend(process: command.Process[bytes], scratch: Path, limits: Limits) -> E
                 elif written > limits.output_bytes:
                     why = f"wrote more than {limits.output_bytes >> 20} MiB of text"
                 elif now >= look_at:
-                    why = _too_much(scratch, limits)
-                    look_at = time.monotonic() + _LOOK_EVERY_S
+                    why, again_s = _too_much(scratch, limits)
+                    filling = why is not None
+                    look_at = time.monotonic() + again_s
                 if why is None and not asked and now - began >= limits.seconds:
                     asked = True
                     _group(process, signal.SIGINT)
@@ -259,9 +259,11 @@ def _attend(process: command.Process[bytes], scratch: Path, limits: Limits) -> E
             code = process.returncode
             if code is None:
                 # Whoever was asked already has had the time; a second time may break off what it does.
-                code = _see_off(process, selector, tails, None if asked else limits.asked_s)
+                # Whoever fills the disk has none, unless it has a target to let go of.
+                gently = not filling or limits.asked_s > _INT_S
+                code = _see_off(process, selector, tails, None if asked else limits.asked_s, gently=gently)
         _drain(selector, tails, wait_s=0.0)
-        why = why or _too_much(scratch, limits)
+        why = why or _too_much(scratch, limits)[0]
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
@@ -295,9 +297,11 @@ def _see_off(
     selector: selectors.BaseSelector,
     tails: Mapping[str, bytearray],
     asked_s: float | None,
+    *,
+    gently: bool = True,
 ) -> int | None:
     """End the command as gently as it lets us: a profiler that is asked detaches, a killed one cannot."""
-    for sign, patience_s in ((signal.SIGINT, asked_s), (signal.SIGTERM, _TERM_S)):
+    for sign, patience_s in ((signal.SIGINT, asked_s), (signal.SIGTERM, _TERM_S)) if gently else ():
         if patience_s is None:
             continue
         _group(process, sign)
@@ -317,30 +321,13 @@ def _group(process: command.Process[bytes], sign: signal.Signals) -> None:
         os.killpg(process.pid, sign)
 
 
-def _too_much(scratch: Path, limits: Limits) -> str | None:
-    size, entries = _usage(scratch)
+def _too_much(scratch: Path, limits: Limits) -> tuple[str | None, float]:
+    """What is wrong with the files, and how long until they are looked at again: soon, where it may be."""
+    size, entries = bulk.usage(scratch)
     if size >= limits.file_bytes:
-        return f"wrote more than {limits.file_bytes >> 20} MiB of files"
-    return f"made more than {_ENTRIES_MAX} files" if entries > _ENTRIES_MAX else None
-
-
-def _usage(folder: Path) -> tuple[int, int]:
-    """Bytes and entries below a folder; stops counting when there are too many."""
-    size = entries = 0
-    todo = [str(folder)]
-    while todo and entries <= _ENTRIES_MAX:
-        with contextlib.suppress(OSError), os.scandir(todo.pop()) as found:
-            for entry in found:
-                entries += 1
-                with contextlib.suppress(OSError):
-                    info = entry.stat(follow_symlinks=False)
-                    if stat.S_ISDIR(info.st_mode):
-                        todo.append(entry.path)
-                    else:
-                        size += max(info.st_size, info.st_blocks * 512)
-                if entries > _ENTRIES_MAX:
-                    break
-    return size, entries
+        return f"wrote more than {limits.file_bytes >> 20} MiB of files", 0.0
+    why = f"made more than {bulk.ENTRIES_MAX} files" if entries > bulk.ENTRIES_MAX else None
+    return why, _LOOK_EVERY_S if size < limits.file_bytes / 8 else _LOOK_CLOSELY_S
 
 
 # --- after ---------------------------------------------------------------------------------------------
@@ -355,7 +342,7 @@ def _judge(ended: Ended, output: Path, *, attached: bool) -> tuple[WindowOutcome
     if code is None or code < 0 or code in _CRASHES:
         number = -(code or 0) if code is None or code < 0 else code - 128
         return WindowOutcome.CRASH, f"died of {_name(number)}{_quoted(said)}"
-    if _holds_data(output):
+    if bulk.holds_data(output):
         return WindowOutcome.OK, ""
     if code == 0:
         outcome = WindowOutcome.NOT_ATTACHABLE if attached else WindowOutcome.EMPTY
@@ -366,17 +353,6 @@ def _judge(ended: Ended, output: Path, *, attached: bool) -> tuple[WindowOutcome
     if any(word in words for word in _DENIED):
         return WindowOutcome.DENIED, said
     return WindowOutcome.MALFORMED, f"exit code {code} and no files{_quoted(said)}"
-
-
-def _holds_data(output: Path) -> bool:
-    """Whether there is any file with something in it; links and devices are none."""
-    for folder, _, files in os.walk(output):
-        for name in files:
-            with contextlib.suppress(OSError):
-                info = os.lstat(os.path.join(folder, name))
-                if stat.S_ISREG(info.st_mode) and info.st_size:
-                    return True
-    return False
 
 
 def _name(number: int) -> str:

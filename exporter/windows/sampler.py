@@ -216,8 +216,11 @@ class Sampler:
         if self._window and not self._window.done():
             await asyncio.wait({self._window})
         due = min(schedule.due, schedule.deep_due)
-        if self._taker.runner.pid and not self.policy.running and due - self._clock.monotonic() > _IDLE_S:
-            await self._taker.runner.stop()  # an idle child would only hold memory
+        idle = not self.policy.running and due - self._clock.monotonic() > _IDLE_S
+        if self._taker.runner.pid and idle and not self._deciding.locked():
+            # An idle child would only hold memory; one that answers whoever asks for a window is not idle.
+            async with self._deciding:
+                await self._taker.runner.stop()
 
     async def _decide(self, *, deep: bool, stepped: bool = False) -> Job | Skip:
         """Ask the cheap questions first: nothing is started to learn that nothing may be started."""

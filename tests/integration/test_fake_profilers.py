@@ -7,21 +7,24 @@ they run launches kernels with times that are known by hand: 20 us after a call 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.fakes.profilers import rocprofv3
 from tests.fakes.profilers.stage import install, starts
-from tests.integration.daemon import COMMAND, environment
+from tests.integration.daemon import COMMAND, Daemon, environment, serving, until
 from tests.unit import trees
 
 WORKLOAD = [sys.executable, str(Path(rocprofv3.__file__).with_name("workload.py"))]
@@ -339,3 +342,201 @@ def test_what_the_trial_before_a_job_leaves_running_is_ended(bench: Bench) -> No
     finally:
         for pid in case.left_processes:
             os.kill(pid, signal.SIGKILL)
+
+
+# --- the daemon -----------------------------------------------------------------------------------------
+
+
+class Canary:
+    """A node whose daemon may take windows; its stand-in can be exchanged while it runs."""
+
+    def __init__(self, folder: Path, preset: str = "canary", **windows: object) -> None:
+        self.folder, self.mark = folder, f"daemon-{folder.name}-{os.getpid()}"
+        trees.mi300x(folder / "sys", sockets=2)
+        given: dict[str, object] = {
+            "preset": preset,
+            "command": [*WORKLOAD, "--seconds", "0.2"],
+            # Only asked for by hand, and as often as the budget allows.
+            "interval": "24h",
+            "duty_cycle": 0.1,
+            "duration": "50ms",
+            "process_age": "0s",
+            "quiet": "0s",
+            "breaker_backoff": "1s",
+        }
+        (folder / "c.yaml").write_text(json.dumps({"windows": {**given, **windows}}))
+
+    def become(self, mode: str, rocm: str = "7.1", **settings: object) -> None:
+        given = {"agents": AGENTS, "log": str(self.folder / "log"), "marker": self.mark, **settings}
+        install(self.folder / "bin", "rocprofv3", rocm=rocm, mode=mode, **given)
+
+    def serving(self, *args: str) -> contextlib.AbstractContextManager[Daemon]:
+        config = ["--config", str(self.folder / "c.yaml"), "--path.sysfs", str(self.folder / "sys")]
+        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
+        return serving(self.folder, *config, "--interval", "200ms", *args, PATH=path)
+
+    def scratch(self) -> list[Path]:
+        """What windows have left in the spool."""
+        return [p for p in (self.folder / "state/spool").rglob("*") if p.is_file()]
+
+
+def window(daemon: Daemon, result: str) -> None:
+    """Ask for a window until the budget allows one, and wait until it is counted as ``result``."""
+    before = count(daemon, result)
+    until(lambda: daemon.post("/api/v1/windows")[0] == 202, 40, "a window's start")
+    until(lambda: count(daemon, result) > before, 40, f"a window that is {result}")
+
+
+def count(daemon: Daemon, result: str) -> float:
+    series = daemon.series().items()
+    return sum(v for k, v in series if k.startswith("amdgpu_windows_total") and f'result="{result}"' in k)
+
+
+def state(daemon: Daemon) -> str:
+    [found] = [k for k, v in daemon.series().items() if k.startswith("amdgpu_sampling_state") and v]
+    return found.split('"')[1]
+
+
+def shown(daemon: Daemon, name: str, **labels: str) -> float | None:
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    found = [
+        value
+        for series, value in daemon.series().items()
+        if series.split("{")[0] == name and all(part in series for part in wanted)
+    ]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def test_three_failures_or_one_crash_open_the_breaker_and_a_good_window_closes_it(tmp_path: Path) -> None:
+    node = Canary(tmp_path)
+    node.become("permission")
+    with node.serving() as daemon:
+        until(lambda: state(daemon) == "ready", 20, "ready")
+        for _ in range(2):
+            window(daemon, "denied")
+            assert state(daemon) == "ready"
+        window(daemon, "denied")
+        until(lambda: state(daemon) == "tripped", 5, "the breaker")
+        code, body = daemon.post("/api/v1/windows")
+        assert (code, json.loads(body)["reason"]) in ((409, "tripped"), (409, "budget"))
+        node.become("ok")
+        window(daemon, "ok")
+        assert state(daemon) == "ready"
+        assert shown(daemon, "amdgpu_queue_delay_ratio", pci=GPU) == pytest.approx(RATIO)
+        assert shown(daemon, "amdgpu_launch_duration_mean_seconds", pci=GPU) == pytest.approx(120e-6)
+        assert shown(daemon, "amdgpu_queue_delay_ratio", pci="0000:25:00.0") is None
+        node.become("crash")
+        window(daemon, "crash")
+        assert state(daemon) == "tripped"
+        [newest, *_] = json.loads(daemon.get("/api/v1/windows")[1])["recent"]
+        assert newest["result"] == "crash"
+        assert (node.scratch(), marked(node.mark)) == ([], [])
+
+
+def test_two_gigabytes_of_files_stay_within_the_cap_and_within_256_mib_of_memory(tmp_path: Path) -> None:
+    cap = 128 << 20
+    node = Canary(tmp_path, max_bytes=cap)
+    node.become("flood", flood_bytes=2 << 30)
+    most = {"memory": 0, "files": 0}
+    over = threading.Event()
+
+    def watch(root: psutil.Process) -> None:
+        while not over.wait(0.01):
+            with contextlib.suppress(psutil.Error, OSError):
+                tree = [root, *root.children(recursive=True)]
+                most["memory"] = max(most["memory"], sum(p.memory_info().rss for p in tree))
+                most["files"] = max(most["files"], sum(p.stat().st_size for p in node.scratch()))
+
+    with node.serving() as daemon:
+        until(lambda: state(daemon) == "ready", 20, "ready")
+        watcher = threading.Thread(target=watch, args=(psutil.Process(daemon.process.pid),))
+        watcher.start()
+        try:
+            window(daemon, "malformed")
+        finally:
+            over.set()
+            watcher.join()
+        assert "128 MiB of files" in daemon.log.read_text()
+        assert (node.scratch(), marked(node.mark)) == ([], [])
+    # One file never grows beyond the cap; many together are looked at every few milliseconds.
+    assert cap // 2 < most["files"] < 1.5 * cap
+    assert most["memory"] < 256 << 20
+
+
+def test_a_prepared_process_is_attached_to_and_its_times_are_on_the_page(tmp_path: Path) -> None:
+    target = prepared_target()
+    try:
+        name = psutil.Process(target.pid).name()
+        node = Canary(tmp_path, "attach", allow=[name], duration="200ms")
+        trees.using(tmp_path / "sys", target.pid, {10001: 1 << 30}, ((10001, 0),))
+        node.become("ok", attach_dir=str(tmp_path))
+        with node.serving("--path.procfs", "/proc") as daemon:
+            until(lambda: state(daemon) == "ready", 20, "ready")
+            window(daemon, "ok")
+            assert shown(daemon, "amdgpu_queue_delay_ratio", pci=GPU) == pytest.approx(RATIO)
+            assert shown(daemon, "amdgpu_launch_queue_mean_seconds", pci=GPU) == pytest.approx(20e-6)
+            launches = shown(daemon, "amdgpu_launch_queue_seconds_count", pci=GPU, launch="kernel")
+            # One launch each millisecond, for 200 ms.
+            assert launches == pytest.approx(200, abs=30)
+            sum_s = shown(daemon, "amdgpu_launch_queue_seconds_sum", pci=GPU, launch="kernel")
+            assert sum_s == pytest.approx((launches or 0) * 20e-6)
+            kernels = shown(daemon, "amdgpu_kernel_dispatches_total", pci=GPU, kernel="saxpy")
+            assert kernels in (launches, None)
+            assert node.scratch() == []
+        assert target.poll() is None
+    finally:
+        assert _ended(target) == 0
+
+
+def test_a_process_that_is_not_prepared_keeps_the_attach_preset_from_starting(tmp_path: Path) -> None:
+    target = prepared_target(prepared=False)
+    try:
+        name = psutil.Process(target.pid).name()
+        node = Canary(tmp_path, "attach", allow=[name])
+        trees.using(tmp_path / "sys", target.pid, {10001: 1 << 30}, ((10001, 0),))
+        node.become("ok")
+        with node.serving("--path.procfs", "/proc") as daemon:
+            until(lambda: state(daemon) == "blocked", 20, "blocked")
+            assert json.loads(daemon.post("/api/v1/windows")[1])["reason"] == "not_attachable"
+            assert "ROCP_TOOL_ATTACH=1" in daemon.get("/api/v1/status")[1]
+        assert not any("--attach" in one["argv"] for one in starts(tmp_path / "log"))
+    finally:
+        assert _ended(target) == 0
+
+
+TOOLS = {
+    "rocprofv3": "rocprofv3",
+    "rocprofv2": "rocprofv2",
+    "rocprof": "rocprof",
+    "rocprofv3-avail": "rocprofv3_avail",
+    "rocprof-attach": "rocprof_attach",
+    "rocprof-compute": "rocprof_compute",
+    "omniperf": "rocprof_compute",
+}
+
+
+def test_the_default_configuration_starts_none_of_them(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for tool, module in TOOLS.items():
+        install(tmp_path / "bin", tool, module, log=str(log))
+    trees.mi300x(tmp_path / "sys", sockets=2)
+    target = prepared_target()
+    trees.using(tmp_path / "sys", target.pid, {10001: 1 << 30}, ((10001, 0),))
+    path = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    args = ("--path.sysfs", str(tmp_path / "sys"), "--path.procfs", "/proc", "--interval", "50ms")
+    try:
+        with serving(tmp_path, *args, **path) as daemon:
+            until(lambda: (daemon.value("^amdgpu_exporter_generation_total") or 0) > 20, 20, "generations")
+            assert state(daemon) == "off"
+            assert daemon.post("/api/v1/windows")[0] == 409
+            assert daemon.post("/-/reload")[0] == 200
+            for page in ("/", "/metrics", "/api/v1/status", "/api/v1/windows", "/api/v1/devices"):
+                assert daemon.get(page)[0] == 200
+        assert starts(log) == []
+    finally:
+        _ended(target)
+    for tool in TOOLS:
+        # Each does leave a note when it is started.
+        subprocess.run([str(tmp_path / "bin" / tool), "-h"], capture_output=True, check=False, timeout=20)
+    assert len(starts(log)) == len(TOOLS)

@@ -443,6 +443,24 @@ def test_the_loop_takes_a_window_at_each_slot_and_none_between(
     assert one.skipped() == {"clock_stepped": 1}
 
 
+def test_who_asks_for_a_window_does_not_lose_its_child_to_the_end_of_a_slot(
+    bench: Callable[..., Bench],
+) -> None:
+    one = bench(interval_s=86_400.0)
+
+    async def work() -> None:
+        await one.good_window()
+        one.clock.pass_(1_000)
+        asked = asyncio.get_running_loop().create_task(one.sampler.attempt())
+        await asyncio.sleep(0)
+        assert one.sampler._deciding.locked()
+        # The loop looks round and finds nothing to do; the child is idle, but for what was asked.
+        await one.sampler._slot(one.sampler._gpus())
+        assert isinstance(await asked, Start)
+
+    run(work(), one)
+
+
 def test_what_stands_in_the_way_is_known_before_the_first_slot(bench: Callable[..., Bench]) -> None:
     one = bench()
     one.tools.refusal = Refusal(WindowOutcome.BLOCKED, "no_profiler", "install rocprofv3")
