@@ -172,7 +172,7 @@ def _page(r: WindowResult, width: int) -> Iterator[str]:
             f"compute density {_number(r.compute_density_ratio)}"
         )
     for one in of_window(facts_of(r)):
-        yield f"  next       {one.text} ({_printable(one.evidence)})"[:width]
+        yield f"  next       {one.text} ({_printable(one.evidence)})"
     if r.kernel_stats:
         yield ""
         yield _row("share", "total", "calls", "mean", "p50", "p95", "kernel")

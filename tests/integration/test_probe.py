@@ -292,6 +292,18 @@ def test_however_the_verb_is_ended_nothing_of_the_tool_outlives_it(node: Node, s
     until(lambda: gone(node), 10)
 
 
+def test_a_window_of_the_daemon_is_waited_for(node: Node) -> None:
+    node.has("rocm-bandwidth-test")
+    holder = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX)"
+    lock = str(node.state / "window.lock")
+    held = [sys.executable, "-c", f"{holder}; print(1, flush=True); time.sleep(1.5)", lock]
+    with subprocess.Popen(held, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        assert node.probe("bandwidth").returncode == 0
+        assert process.poll() == 0, "it was measured while the window ran"
+
+
 def test_progress_is_shown_on_a_terminal_and_nowhere_else(node: Node) -> None:
     node.has("rocblas-bench")
     assert node.probe("launch").stderr == ""
