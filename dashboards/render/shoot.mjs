@@ -8,6 +8,7 @@ import UPNG from 'upng-js';
 
 const wanted = JSON.parse(process.argv[2]);
 const ICONS = path.resolve('node_modules/@grafana/ui/dist/public');
+const PANEL = '[data-testid^="data-testid Panel header"]';
 const TYPES = { '.css': 'text/css', '.html': 'text/html', '.js': 'text/javascript', '.json': 'application/json', '.svg': 'image/svg+xml' };
 
 function file(url) {
@@ -54,14 +55,48 @@ async function shoot(uid, variables) {
   const done = () => { const { panels } = window.report(); return panels.length > 0 && panels.every((p) => ['Done', 'Error'].includes(p.state)); };
   const finished = await page.waitForFunction(done, null, { timeout: 30000 }).then(() => true, () => false);
   await page.evaluate(() => document.fonts.ready);
-  await page.waitForTimeout(1500); // graphs are drawn after their data is there, and tell nobody
-  const picture = UPNG.decode(await page.screenshot({ fullPage: true }));
+  // Panels are put up, and graphs drawn, some time after their data is there, and tell nobody.
+  await page.waitForFunction(([selector, n]) => document.querySelectorAll(selector).length >= n, [PANEL, board.panels.filter((p) => p.type !== 'row').length], { timeout: 30000 }).catch(() => undefined);
+  let picture, drawn = 0;
+  for (let n = 0; n < 5; n++) {
+    picture = UPNG.decode(await still(page));
+    const boxes = await page.evaluate((s) => [...document.querySelectorAll(s)].map((e) => e.getBoundingClientRect().toJSON()), PANEL);
+    drawn = boxes.filter((box) => colours(picture, box) > 3).length;
+    if (drawn === boxes.length) { break; }
+    // A browser that is short of time may leave out a whole layer, until something moves.
+    await page.setViewportSize({ width: 1500 - 20 * (n + 1), height: rows * 38 + 150 });
+    await page.setViewportSize({ width: 1500, height: rows * 38 + 150 });
+  }
   // A dashboard has few colours: a palette of 128 makes the picture small enough to keep.
   const small = UPNG.encode(UPNG.toRGBA8(picture), picture.width, picture.height, 128);
   fs.writeFileSync(path.join(wanted.pictures, `${uid}.png`), Buffer.from(small));
   const report = await page.evaluate(() => window.report());
   await page.close();
-  return { ...report, finished, log };
+  return { ...report, finished, drawn, log };
+}
+
+// How many colours a part of the picture has.
+function colours(picture, box) {
+  const pixels = new Uint32Array(UPNG.toRGBA8(picture)[0]);
+  const seen = new Set();
+  for (let y = Math.max(0, Math.ceil(box.top)); y < Math.min(picture.height, box.bottom); y += 2) {
+    for (let x = Math.max(0, Math.ceil(box.left)); x < Math.min(picture.width, box.right); x += 2) {
+      seen.add(pixels[y * picture.width + x]);
+    }
+  }
+  return seen.size;
+}
+
+// The page once it has stopped changing.
+async function still(page) {
+  let last = Buffer.alloc(0);
+  for (let n = 0; n < 20; n++) {
+    await page.waitForTimeout(1000);
+    const now = await page.screenshot({ fullPage: true });
+    if (now.equals(last)) { return now; }
+    last = now;
+  }
+  return last;
 }
 
 const reports = {};

@@ -361,6 +361,7 @@ def test_every_panel_is_rendered_with_grafanas_libraries(hour: Hour, tmp_path: P
         assert set(shown) == {
             f"{uid}: {p['title']}" for p in panel_queries.panels(panel_queries.boards()[uid])
         }
+        assert report["drawn"] == len(shown), uid
         assert {name for name, p in shown.items() if p["state"] != "Done" or p["error"]} == set()
         without = {name for name, p in shown.items() if not p["points"] and p["type"] != "text"}
         faulty = {"amdgpu-fleet: What is broken"}  # shown while a GPU is missing
