@@ -181,6 +181,14 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     made.pool.shutdown()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[None]]]:
+    """Whole daemons, that mostly wait for their budget; so they do it beside the verbs."""
+    played = (breaker_opens, flood_is_bounded, times_are_on_the_page, unprepared_is_left, none_is_started)
+    with ThreadPoolExecutor(2) as pool:
+        yield {one.__name__: pool.submit(one, tmp_path_factory.mktemp(one.__name__)) for one in played}
+
+
 @pytest.mark.parametrize("rocm", COMMAND_RELEASES)
 def test_a_command_is_traced_by_every_release(bench: Bench, rocm: str) -> None:
     case = bench.case("sample", rocm)
@@ -408,8 +416,8 @@ def shown(daemon: Daemon, name: str, **labels: str) -> float | None:
     return found[0] if found else None
 
 
-def test_three_failures_or_one_crash_open_the_breaker_and_a_good_window_closes_it(tmp_path: Path) -> None:
-    node = Canary(tmp_path)
+def breaker_opens(folder: Path) -> None:
+    node = Canary(folder)
     node.become("permission")
     with node.serving() as daemon:
         until(lambda: state(daemon) == "ready", 20, "ready")
@@ -434,9 +442,9 @@ def test_three_failures_or_one_crash_open_the_breaker_and_a_good_window_closes_i
         assert (node.scratch(), marked(node.mark)) == ([], [])
 
 
-def test_two_gigabytes_of_files_stay_within_the_cap_and_within_256_mib_of_memory(tmp_path: Path) -> None:
+def flood_is_bounded(folder: Path) -> None:
     cap = 128 << 20
-    node = Canary(tmp_path, max_bytes=cap)
+    node = Canary(folder, max_bytes=cap)
     node.become("flood", flood_bytes=2 << 30)
     most = {"memory": 0, "files": 0}
     over = threading.Event()
@@ -464,13 +472,13 @@ def test_two_gigabytes_of_files_stay_within_the_cap_and_within_256_mib_of_memory
     assert most["memory"] < 256 << 20
 
 
-def test_a_prepared_process_is_attached_to_and_its_times_are_on_the_page(tmp_path: Path) -> None:
+def times_are_on_the_page(folder: Path) -> None:
     target = prepared_target()
     try:
         name = psutil.Process(target.pid).name()
-        node = Canary(tmp_path, "attach", allow=[name], duration="200ms")
-        trees.using(tmp_path / "sys", target.pid, {10001: 1 << 30}, ((10001, 0),))
-        node.become("ok", attach_dir=str(tmp_path))
+        node = Canary(folder, "attach", allow=[name], duration="200ms")
+        trees.using(folder / "sys", target.pid, {10001: 1 << 30}, ((10001, 0),))
+        node.become("ok", attach_dir=str(folder))
         with node.serving("--path.procfs", "/proc") as daemon:
             until(lambda: state(daemon) == "ready", 20, "ready")
             window(daemon, "ok")
@@ -489,18 +497,18 @@ def test_a_prepared_process_is_attached_to_and_its_times_are_on_the_page(tmp_pat
         assert _ended(target) == 0
 
 
-def test_a_process_that_is_not_prepared_keeps_the_attach_preset_from_starting(tmp_path: Path) -> None:
+def unprepared_is_left(folder: Path) -> None:
     target = prepared_target(prepared=False)
     try:
         name = psutil.Process(target.pid).name()
-        node = Canary(tmp_path, "attach", allow=[name])
-        trees.using(tmp_path / "sys", target.pid, {10001: 1 << 30}, ((10001, 0),))
+        node = Canary(folder, "attach", allow=[name])
+        trees.using(folder / "sys", target.pid, {10001: 1 << 30}, ((10001, 0),))
         node.become("ok")
         with node.serving("--path.procfs", "/proc") as daemon:
             until(lambda: state(daemon) == "blocked", 20, "blocked")
             assert json.loads(daemon.post("/api/v1/windows")[1])["reason"] == "not_attachable"
             assert "ROCP_TOOL_ATTACH=1" in daemon.get("/api/v1/status")[1]
-        assert not any("--attach" in one["argv"] for one in starts(tmp_path / "log"))
+        assert not any("--attach" in one["argv"] for one in starts(folder / "log"))
     finally:
         assert _ended(target) == 0
 
@@ -516,17 +524,17 @@ TOOLS = {
 }
 
 
-def test_the_default_configuration_starts_none_of_them(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def none_is_started(folder: Path) -> None:
+    log = folder / "log"
     for tool, module in TOOLS.items():
-        install(tmp_path / "bin", tool, module, log=str(log))
-    trees.mi300x(tmp_path / "sys", sockets=2)
+        install(folder / "bin", tool, module, log=str(log))
+    trees.mi300x(folder / "sys", sockets=2)
     target = prepared_target()
-    trees.using(tmp_path / "sys", target.pid, {10001: 1 << 30}, ((10001, 0),))
-    path = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-    args = ("--path.sysfs", str(tmp_path / "sys"), "--path.procfs", "/proc", "--interval", "50ms")
+    trees.using(folder / "sys", target.pid, {10001: 1 << 30}, ((10001, 0),))
+    path = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    args = ("--path.sysfs", str(folder / "sys"), "--path.procfs", "/proc", "--interval", "50ms")
     try:
-        with serving(tmp_path, *args, **path) as daemon:
+        with serving(folder, *args, **path) as daemon:
             until(lambda: (daemon.value("^amdgpu_exporter_generation_total") or 0) > 20, 20, "generations")
             assert state(daemon) == "off"
             assert daemon.post("/api/v1/windows")[0] == 409
@@ -538,5 +546,35 @@ def test_the_default_configuration_starts_none_of_them(tmp_path: Path) -> None:
         _ended(target)
     for tool in TOOLS:
         # Each does leave a note when it is started.
-        subprocess.run([str(tmp_path / "bin" / tool), "-h"], capture_output=True, check=False, timeout=20)
+        subprocess.run([str(folder / "bin" / tool), "-h"], capture_output=True, check=False, timeout=20)
     assert len(starts(log)) == len(TOOLS)
+
+
+def test_three_failures_or_one_crash_open_the_breaker_and_a_good_window_closes_it(
+    scenes: dict[str, Future[None]],
+) -> None:
+    scenes["breaker_opens"].result(150)
+
+
+def test_two_gigabytes_of_files_stay_within_the_cap_and_within_256_mib_of_memory(
+    scenes: dict[str, Future[None]],
+) -> None:
+    scenes["flood_is_bounded"].result(150)
+
+
+def test_a_prepared_process_is_attached_to_and_its_times_are_on_the_page(
+    scenes: dict[str, Future[None]],
+) -> None:
+    scenes["times_are_on_the_page"].result(150)
+
+
+def test_a_process_that_is_not_prepared_keeps_the_attach_preset_from_starting(
+    scenes: dict[str, Future[None]],
+) -> None:
+    scenes["unprepared_is_left"].result(150)
+
+
+def test_the_default_configuration_starts_none_of_them(
+    scenes: dict[str, Future[None]],
+) -> None:
+    scenes["none_is_started"].result(150)
