@@ -50,7 +50,10 @@ class Gpu(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """All that one run printed. ``missing`` counts cells by reason: not_measured, truncated, implausible."""
+    """All that one run printed.
+
+    ``missing`` counts copies one way with a GPU at an end by reason: not_measured, truncated, implausible.
+    """
 
     version: str | None
     cells: tuple[Cell, ...]
@@ -149,7 +152,7 @@ def topology(text: str) -> tuple[Gpu, ...]:
 
 
 class _Table:
-    """Collects cells; every one that the heading announces is either there or counted as missing.
+    """Collects cells; every one of a GPU that the heading announces is either there or counted as missing.
 
     ``within`` is what to multiply a copy within one device by.
     """
@@ -175,8 +178,10 @@ class _Table:
             here.add(source)
             for target, cell in zip(columns, cells, strict=True):
                 self._take(Cell(source, target, both, 0.0), cell)
-        if lost := (len(columns) - len(here)) * len(columns):
-            self._missing["truncated"] += lost
+        for source in columns:
+            if source not in here:
+                for target in columns:
+                    self._lack(Cell(source, target, both, 0.0), "truncated")
 
     def made(self, version: str | None, gpus: Sequence[Gpu], cpus: int) -> Copies:
         if not self._tables:
@@ -184,16 +189,21 @@ class _Table:
             raise FormatError(f"no table of bandwidth in it; it says: {words}" if words else "it is empty")
         return Copies(version, tuple(self._cells), tuple(gpus), cpus, dict(self._missing))
 
+    def _lack(self, cell: Cell, reason: str) -> None:
+        """Count a cell that is missed: copies between CPUs say nothing of a GPU, and few tools make them."""
+        if not cell.both and "gpu" in (cell.source.kind, cell.target.kind):
+            self._missing[reason] += 1
+
     def _take(self, cell: Cell, text: str) -> None:
         if text == "N/A":
-            self._missing["not_measured"] += 1
+            self._lack(cell, "not_measured")
             return
         value = float(text) * 1e9 if _NUMBER.fullmatch(text) else math.nan
         if 0 < value <= _MOST:
             share = self._within if cell.source == cell.target else 1.0
             self._cells.append(cell._replace(bytes_per_second=value * share))
         else:
-            self._missing["implausible"] += 1
+            self._lack(cell, "implausible")
 
 
 def _whole_lines(text: str) -> list[str]:
