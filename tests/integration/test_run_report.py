@@ -73,10 +73,10 @@ class Bench:
 
 def test_a_job_is_run_cold_and_warm_and_what_it_took_is_reported(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    done = bench.run("sh", "-c", WORK, options=("--repeat", "2", "--items", "60"))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "run 0\nrun 1\nrun 2\n", "")
+    done = bench.run("sh", "-c", WORK, options=("--repeat", "1", "--items", "60"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "run 0\nrun 1\n", "")
     found = bench.card()
-    assert [(r["kind"], r["code"]) for r in found["runs"]] == [("cold", 0), ("warm", 0), ("warm", 0)]
+    assert [(r["kind"], r["code"]) for r in found["runs"]] == [("cold", 0), ("warm", 0)]
     for run in found["runs"]:
         assert 1.2 <= run["seconds"] < 6
         used, alone = run["gpus"][FIRST], run["gpus"][SECOND]
@@ -85,7 +85,7 @@ def test_a_job_is_run_cold_and_warm_and_what_it_took_is_reported(tmp_path: Path)
         assert used["energy_from"] == "counter"
         assert used["memory_peak_bytes"] == 107374182400
         assert alone["energy_from"] != "counter"  # its counter stands still
-    assert found["times"]["warm_runs"] == 2
+    assert found["times"]["warm_runs"] == 1
     assert found["throughput"]["items_per_second"] == pytest.approx(
         60 / found["times"]["warm_median_seconds"]
     )
