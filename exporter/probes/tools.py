@@ -22,22 +22,24 @@ _HELP_BYTES = 1 << 20
 def choose(probe: str, wanted: str | None, python: str | None, environ: Mapping[str, str]) -> Tool | None:
     """The tool that a probe is done with; None where there is none. Errors: ConfigError for a wrong name."""
     names = TOOLS[probe]
+    if python is not None:
+        if TORCH not in names or (wanted or TORCH).lower() != TORCH:
+            raise ConfigError("--python is for probe launch --tool torch")
+        wanted = TORCH
     if wanted is not None:
         names = tuple(n for n in names if n.lower() == wanted.lower())
         if not names:
             raise ConfigError(f"--tool {wanted}: probe {probe} takes {' or '.join(TOOLS[probe])}")
     for name in names:
-        tool = _find(name, wanted, python, environ)
+        # The python3 on PATH may have any PyTorch, or none: it is taken only where it is named.
+        tool = None if name == TORCH and wanted is None else _find(name, python, environ)
         if tool and not (probe == "launch" and name == TRANSFERBENCH and not _has_empty(tool, environ)):
             return tool
     return None
 
 
-def _find(name: str, wanted: str | None, python: str | None, environ: Mapping[str, str]) -> Tool | None:
+def _find(name: str, python: str | None, environ: Mapping[str, str]) -> Tool | None:
     if name == TORCH:
-        # Only where it is named: the python3 on PATH may have any PyTorch, or none.
-        if wanted is None and python is None:
-            return None
         path = shutil.which(python or "python3", path=environ.get("PATH"))
         return Tool(TORCH, path) if path else None
     for program in PROGRAMS[name]:

@@ -76,7 +76,7 @@ def _measured(wish: Wish, config: Config) -> tuple[Record, list[Device]]:
         raise NothingError("a capture is replayed here; there is nothing to measure")
     tool = tools.choose(wish.probe, wish.tool, wish.python, os.environ)
     if tool is None:
-        wanted = wish.tool or " and no ".join(plans.TOOLS[wish.probe])
+        wanted = wish.python or wish.tool or " and no ".join(plans.TOOLS[wish.probe])
         package = plans.PACKAGES[wish.probe]
         raise NothingError(f"there is no {wanted} on PATH or in /opt/rocm/bin; {package}")
     sysfs = Root(config.path.sysfs)

@@ -166,7 +166,7 @@ def test_launches_are_measured_by_tiny_vector_operations_or_by_pytorch(node: Nod
         {(FIRST, "back_to_back"): 3.5e-6, (SECOND, "back_to_back"): 4.5e-6}
     )
     shutil.copy(FAKE, node.bin / "mypython")
-    found = node.probe("launch", "--json", "--tool", "torch", "--python", "mypython")
+    found = node.probe("launch", "--json", "--python", "mypython")
     assert values(found) == pytest.approx(
         {
             (FIRST, "back_to_back"): 4.25e-6,
@@ -176,6 +176,10 @@ def test_launches_are_measured_by_tiny_vector_operations_or_by_pytorch(node: Nod
         }
     )
     assert json.loads(found.stdout)["tool_version"] == "2.8.0+rocm7.0"
+    for wrong in (("gemm",), ("launch", "--tool", "rocblas-bench")):
+        assert node.probe(*wrong, "--python", "mypython").returncode == 2
+    missing = node.probe("launch", "--python", "no-such-python")
+    assert (missing.returncode, len(missing.stderr.splitlines())) == (1, 1)
 
 
 def test_launches_of_nothing_are_measured_by_a_transferbench_that_can(node: Node) -> None:
