@@ -243,6 +243,27 @@ _COUNTERS = (
         _RATIO,
         set="l2",
     ),
+    _entry(
+        "memory_bandwidth",
+        Kind.GAUGE,
+        Unit.BYTES_PER_SECOND,
+        "Traffic between L2 and memory, all extra fetches included. Of the last deep window, which only "
+        "GPUs that stand out get, so do not average or alert on it.",
+        (0, 1e14),
+        labels=("direction",),
+        set="deep",
+        seen_on="GPUs that left their usual values, with preset counters",
+    ),
+    _entry(
+        "atomic",
+        Kind.GAUGE,
+        Unit.RATIO,
+        "Atomic operations of all requests to L2. Of the last deep window, which only GPUs that stand out "
+        "get, so do not average or alert on it.",
+        _RATIO,
+        set="deep",
+        seen_on="GPUs that left their usual values, with preset counters",
+    ),
 )
 
 _HONESTY = (

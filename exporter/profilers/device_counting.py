@@ -31,13 +31,16 @@ _LIGHT = {
     ),
 }
 _DEEP = (("FETCH_SIZE", *_GRBM), ("WRITE_SIZE", *_GRBM))
+_DEEP_CDNA = (*_DEEP, ("TCC_REQ_sum", "TCC_ATOMIC_sum", *_GRBM))
 
 
 def sets(gfx: str, deep: bool) -> Sequence[tuple[str, ...]]:
     """The single-pass sets of a chip, to be taken in turn; none where none is known to fit."""
     if gfx not in _LIGHT:
         return ()
-    return _DEEP if deep else (_LIGHT[gfx],)
+    if not deep:
+        return (_LIGHT[gfx],)
+    return _DEEP_CDNA if gfx.startswith("gfx9") else _DEEP
 
 
 def plan(request: Request, tools: Sequence[Tool], _scratch: str) -> Plan | Refusal:

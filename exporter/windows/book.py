@@ -42,14 +42,8 @@ _WAVE_SLOTS = 32
 _CYCLES_PER_COUNT = 4  # SQ_WAVE_CYCLES counts in quad cycles on these chips
 
 Key = tuple[str, tuple[str, ...]]
-# What the light counter set gives of every GPU, whoever else could.
-_LIGHT = frozenset(
-    f"amdgpu_{name}"
-    for name in (
-        *("compute_density_ratio", "compute_density_active_ratio", "l2_hit_ratio", "occupancy_ratio"),
-        *("valu_instructions_per_second", "valu_utilization_ratio", "matrix_busy_ratio"),
-    )
-)
+# Kilobytes by direction: what the deep sets count of the memory.
+_TRAFFIC = (("FETCH_SIZE", "read"), ("WRITE_SIZE", "written"))
 _IN_NS = frozenset(m.name for m in CATALOGUE if m.unit is Unit.SECONDS)
 
 
@@ -110,12 +104,13 @@ class Book:
             medians = self.kernels.add(result.kernel_stats, at, kernel_limit, unseen_s)
             self._show("trace", at, {**trace_gauges(mode, result), **_median_gauges(medians)})
         if has_counters(result):
-            deep = window.counter_set == "deep"
-            if not deep:
-                self._add_counters(result)
-            gauges = counter_gauges(result, self.gfx)
             # Deep sets are for GPUs that stand out: what light ones say is not to lean towards these.
-            self._show("deep" if deep else "counters", at, _beside_light(gauges) if deep else gauges)
+            if window.counter_set == "deep":
+                for key, value in deep_gauges(result).items():
+                    self._show(f"deep {key}", at, {key: value})
+            else:
+                self._add_counters(result)
+                self._show("counters", at, counter_gauges(result, self.gfx))
         if window.run:
             labels = mode, window.tool, window.run, "1" if window.first else "0"
             self._show(f"{mode} run", at, {("amdgpu_window_run_info", labels): 1})
@@ -226,10 +221,6 @@ class Book:
                 yield from shown.values.items()
 
 
-def _beside_light(gauges: Mapping[Key, float]) -> dict[Key, float]:
-    return {key: value for key, value in gauges.items() if key[0] not in _LIGHT}
-
-
 def _known(name: str, labels: Sequence[str]) -> bool:
     return name in CATALOGUE and len(CATALOGUE[name].labels) == len(labels)
 
@@ -319,6 +310,19 @@ def counter_gauges(r: WindowResult, gfx: str | None) -> dict[Key, float]:
         if (waves := c.get("SQ_WAVE_CYCLES")) is not None:
             found["amdgpu_occupancy_ratio"] = waves * _CYCLES_PER_COUNT / (r.slots_active * _WAVE_SLOTS)
     return {(name, ()): value for name, value in found.items() if value is not None}
+
+
+def deep_gauges(r: WindowResult) -> dict[Key, float]:
+    """What one window of a deep counter set says, each of one pass; what cannot be known is left out."""
+    out: dict[Key, float] = {}
+    for name, direction in _TRAFFIC:
+        if (kilobytes := r.counters.get(name)) is not None and r.counter_observed_ns:
+            key = "amdgpu_memory_bandwidth_bytes_per_second", (direction,)
+            out[key] = kilobytes * 1024 / (r.counter_observed_ns / 1e9)
+    requests, atomics = r.counters.get("TCC_REQ_sum"), r.counters.get("TCC_ATOMIC_sum")
+    if requests and atomics is not None and atomics <= requests:
+        out["amdgpu_atomic_ratio", ()] = atomics / requests
+    return out
 
 
 _AMOUNTS = (

@@ -75,7 +75,7 @@ class Taker:
         self._clock, self._toolbox = clock, toolbox
         self._tools: tuple[Tool, ...] | None = None
         self._tools_until = 0.0
-        self._turn = 0
+        self._turns = {LIGHT: 0, DEEP: 0}  # each takes its sets in turn, however the other comes between
 
     async def look(self) -> list[Seen]:
         """The processes on the GPUs, and now and then the profilers. Errors: SourceError."""
@@ -94,15 +94,15 @@ class Taker:
         if start.mode == COUNTERS:
             # One set is of one kind of chip: on a mixed node each has its turn.
             kinds = sorted({device.gfx or "" for device in devices})
-            gfx = kinds[self._turn % len(kinds)]
+            turn = self._turns[start.set]
+            self._turns[start.set] += 1
+            gfx = kinds[turn % len(kinds)]
             sets = self._toolbox.sets(gfx, start.set == DEEP)
             if not sets:
-                self._turn += 1
                 return Skip(SkipReason.NO_PROFILER, f"no counter set for {gfx or 'a chip without a name'}")
             every_gpu = len(kinds) == 1 and start.set == LIGHT and not start.left_out
             devices = [device for device in devices if (device.gfx or "") == gfx]
-            counters = tuple(sets[self._turn // len(kinds) % len(sets)])
-            self._turn += 1
+            counters = tuple(sets[turn // len(kinds) % len(sets)])
         request = Request(
             start.mode,
             self.order.rules.window_s if self.order.window_s is None else self.order.window_s,

@@ -81,6 +81,8 @@ def test_every_series_obeys_its_catalogue_entry(ledger: Ledger) -> None:
         "amdgpu_window_rows_skipped_total",
         "amdgpu_matrix_busy_ratio",
         "amdgpu_occupancy_ratio",
+        "amdgpu_memory_bandwidth_bytes_per_second",
+        "amdgpu_atomic_ratio",
     }
     assert {m.name for m in entries.METRICS} - served == may_miss
 
@@ -475,3 +477,20 @@ def test_deep_counters_never_enter_what_light_ones_say(ledger: Ledger) -> None:
     assert {s: after[s] for s in before} == before
     assert value(ledger.slot(13.0), "amdgpu_windows_total", "counters", "ok") == 2
     assert value(ledger.slot(13.0), "amdgpu_l2_hit_ratio") == 0.75
+
+
+def test_each_deep_set_keeps_its_own_gauge(ledger: Ledger) -> None:
+    def deep(at: float, observed_ns: int | None = 10_000_000, **counters: float) -> None:
+        result = counted(counters=counters, counter_observed_ns=observed_ns)
+        ledger.add(window("counters", counter_set="deep"), [], [result], OK, at)
+
+    deep(10.0, FETCH_SIZE=20_000_000.0)  # 20.48 GB in 10 ms
+    deep(11.0, WRITE_SIZE=5_000_000.0)
+    deep(12.0, TCC_REQ_sum=1000.0, TCC_ATOMIC_sum=40.0)
+    deep(13.0, TCC_REQ_sum=0.0, TCC_ATOMIC_sum=0.0)  # no traffic says nothing
+    deep(14.0, None, FETCH_SIZE=7.0)
+    slot = ledger.slot(15.0)
+    assert value(slot, "amdgpu_memory_bandwidth_bytes_per_second", "read") == pytest.approx(2.048e12)
+    assert value(slot, "amdgpu_memory_bandwidth_bytes_per_second", "written") == pytest.approx(512e9)
+    assert value(slot, "amdgpu_atomic_ratio") == 0.04
+    assert value(slot, "amdgpu_atomic_ratio", device=GPU1) is None

@@ -607,3 +607,11 @@ def test_a_procfs_of_another_namespace_names_nobody(bench: Callable[..., Bench])
         assert isinstance(await one.window(), Start)
 
     run(work(), one)
+
+
+def test_deep_sets_come_in_turn_however_many_light_ones_come_between(bench: Callable[..., Bench]) -> None:
+    one = bench()
+    for kind in ("deep", "light", "deep", "light", "light", "deep"):
+        one.sampler._taker.prepare(Start("counters", kind, (A, B), {}), DEVICES, None)
+    asked = [request.counters for request in one.tools.asked]
+    assert [asked[0], asked[2], asked[5]] == [("FETCH_SIZE",), ("WRITE_SIZE",), ("FETCH_SIZE",)]
