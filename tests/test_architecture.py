@@ -95,6 +95,7 @@ PURE = (
     "profilers.device_counting",
     "profilers.plan",
     "profilers.rocprofv3_window",
+    "profilers.legacy_window",
     "profilers.toolbox",
     "profilers.job",
 )

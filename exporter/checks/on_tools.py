@@ -7,6 +7,8 @@ from exporter.checks.machine import Machine
 from exporter.model import Reason
 
 _SMI = ("amd-smi", "rocm-smi")
+# The ones that windows are taken with; the first can attach, too.
+_TRACERS = ("rocprofv3", "rocprofv2", "rocprof")
 _PROFILERS = ("rocprofv3", "rocprofv2", "rocprof", "rocprof-compute")
 
 
@@ -75,7 +77,7 @@ def _modes(m: Machine) -> Seen:
     if not m.live:
         return elsewhere()
     modes = ["spool (files that jobs leave)"]
-    if any(n in m.tools for n in _PROFILERS):
+    if any(n in m.tools for n in _TRACERS):
         modes.append("command (a profiler around a command)")
     if "rocprofv3" in m.tools:
         modes.append("attach (rocprofv3, to processes started for it)")
@@ -91,7 +93,8 @@ def _modes(m: Machine) -> Seen:
         return warning(f"{text}, which takes no window: {why}", _COUNTING)
     if preset == "counters" and _COUNTER not in m.tools:
         return warning(f"{text}, which takes no window: there is no {_COUNTER}", _BUILD)
-    if preset in ("canary", "attach") and "rocprofv3" not in m.tools:
+    fit = {"canary": _TRACERS, "attach": _TRACERS[:1]}.get(preset)
+    if fit and not any(n in m.tools for n in fit):
         return warning(f"{text}, which takes no window: there is no rocprofv3", "ls /opt/rocm*/bin/rocprofv3")
     return ok(text)
 

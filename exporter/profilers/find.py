@@ -10,9 +10,11 @@ from exporter.command import Ending, Finished, run_once
 from exporter.model import Reason, SourceError
 from exporter.profilers.device_counting import OWN, VENDOR
 from exporter.profilers.job import options
+from exporter.profilers.legacy_window import V1, V2
 from exporter.profilers.plan import Tool
 
 NAME = "rocprofv3"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _HELP_S = 30.0
 _MOST = 1 << 20
 _PROTOCOL = re.compile(r"protocol: (\d+)\b")
@@ -46,8 +48,23 @@ def tools(mode: str | None, environ: Mapping[str, str]) -> tuple[Tool, ...]:
     """Those that take windows of a mode; no other is started. Errors: SourceError where none works."""
     if mode == "counters":
         return counting(environ)
-    found = rocprofv3(environ)
+    found = rocprofv3(environ) or legacy(environ)
     return () if found is None else (found,)
+
+
+def legacy(environ: Mapping[str, str]) -> Tool | None:
+    """The newest of the tools before rocprofv3, None where there is none. Errors: SourceError."""
+    for name, ask in ((V2, "--help"), (V1, "-h")):
+        place = shutil.which(name, path=environ.get("PATH")) or shutil.which(f"/opt/rocm/bin/{name}")
+        if place is None:
+            continue
+        # Facts: both end with 1 after their help.
+        done = run_once([place, ask], _HELP_S, _MOST, environ)
+        known = options(_COLOUR.sub("", done.stdout.decode("utf-8", "replace")))
+        if done.code not in (0, 1) or not known:
+            raise SourceError(Reason.CRASHED, f"{place} {ask} {ended(done)}")
+        return Tool(name, place, None, known)
+    return None
 
 
 def counting(environ: Mapping[str, str]) -> tuple[Tool, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.model import Device, Reason, WindowOutcome
+from exporter.profilers.legacy_window import LEGACY
 from exporter.profilers.plan import Tool
 from exporter.windows.agents import label
 from exporter.windows.policy import COUNTERS
@@ -52,7 +53,20 @@ def manifest(window: str, tool: str, mode: str, node: str, devices: Sequence[Dev
     agents = {f"Agent {d.indices['kfd']}": label(d.id) for d in devices if "kfd" in d.indices}
     if mode == COUNTERS:
         agents |= {f"gpu_id {d.kfd_gpu_id}": label(d.id) for d in devices if d.kfd_gpu_id is not None}
+    if tool in LEGACY:
+        agents |= _counted_anyhow(devices)
     return {"version": 1, "id": window, "tool": tool, "mode": mode, "node": node, "agents": agents}
+
+
+def _counted_anyhow(devices: Sequence[Device]) -> dict[str, str]:
+    """Numbers of GPUs by tools that write the driver's ids in some releases, and in others a count.
+
+    What is counted, and from where, is not known: it says which GPU it was where there is only one.
+    """
+    named = {str(d.kfd_gpu_id): label(d.id) for d in devices if d.kfd_gpu_id is not None}
+    if len(devices) == 1:
+        named |= {str(n): label(devices[0].id) for n in range(devices[0].indices.get("kfd", 0) + 1)}
+    return named
 
 
 def sweep(spool: Path) -> None:

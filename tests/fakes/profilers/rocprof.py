@@ -160,7 +160,7 @@ def main(argv: list[str], settings: Settings) -> int:
     odd = stage.instead_of_files(settings, target.parent, target, HEADER[:40].encode())
     if launches and not odd:
         timed = values.get("--timestamp") == "on" or bool(flags & {"--stats", *TRACES})
-        target.write_text(result_text(launches, names, timed, settings.agents[0]["node"]))
+        target.write_text(result_text(launches, names, timed, settings.agents[0][settings.counted]))
         if flags & {"--stats", *TRACES}:
             target.with_suffix(".stats.csv").write_text(stats_text(launches))
     for left in work.iterdir():

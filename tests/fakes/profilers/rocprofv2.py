@@ -170,9 +170,9 @@ def main(argv: list[str], settings: Settings) -> int:
 def once(
     values: dict[str, str], kinds: set[str], app: list[str], settings: Settings, sub: str, names: list[str]
 ) -> int:
-    scratch = Path(os.environ.get("TMPDIR", "/tmp")) / f"rocprofv2-{os.getpid()}.dat"
+    scratch = Path(values.get("folder", ".")) / f"rocprofv2-{os.getpid()}.dat"
     scratch.touch()
-    code = stage.run(app, {"FAKE_GPU_RECORD": str(scratch)}, settings)
+    code = stage.run(app, {"FAKE_GPU_RECORD": str(scratch.resolve())}, settings)
     launches = [json.loads(line) for line in scratch.read_text().splitlines()]
     scratch.unlink()
     stage.before_files(settings)
@@ -180,7 +180,7 @@ def once(
     if sub and ("folder" in values or "name" in values):
         Path(folder).mkdir(parents=True, exist_ok=True)
     pid = launches[0]["pid"] if launches else os.getpid()
-    gpu = settings.agents[0]["node"]
+    gpu = settings.agents[0][settings.counted]
     half = Path(folder) / f"results_{values.get('name', pid)}.csv"
     if not stage.instead_of_files(settings, Path(folder), half, HEADER[:40].encode()) and launches:
         for wanted, stem, text in (

@@ -48,6 +48,8 @@ class Settings:
     # Seen in the environment of whatever it leaves behind.
     marker: str = ""
     agents: list[dict[str, Any]] = field(default_factory=lambda: list(AGENTS))
+    # What rocprofv2 and rocprof call a GPU: "gpu_id" or "node"; both are seen in files of theirs.
+    counted: str = "gpu_id"
     slow_s: float = 60.0
     flood_bytes: int = 2 << 30
     # Facts: detach is announced as up to 1 to 2 minutes; files come after it, unless output is synchronous.
