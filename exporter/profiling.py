@@ -15,7 +15,7 @@ from exporter.child import Child
 from exporter.collect import Collector
 from exporter.config import Config
 from exporter.history.client import History
-from exporter.history.context import contexts
+from exporter.history.context import Throttle, contexts
 from exporter.host import Clock
 from exporter.logs import event
 from exporter.model import (
@@ -33,7 +33,7 @@ from exporter.profilers.toolbox import Toolbox
 from exporter.windows.feed import Feed
 from exporter.windows.ledger import SOURCE, Keep, Ledger
 from exporter.windows.order import Memory, Order, Place
-from exporter.windows.place import boot_id, node_name, order_of
+from exporter.windows.place import boot_id, node_name, order_of, rocm
 from exporter.windows.policy import Skip, Start
 from exporter.windows.quota import Share
 from exporter.windows.sampler import Sampler
@@ -70,6 +70,7 @@ class Profiling:
         self._runner = Child("runner", "exporter.windows.runner", paths)
         taker = Taker(self._order(), place, clock, self._runner, Toolbox())
         self.history = history
+        self._throttle = Throttle()
         # A page without what was counted before would look like a reset.
         collector.begun = history is None
         self.sampler = Sampler(taker, clock, history or Memory(), self)
@@ -181,11 +182,18 @@ class Profiling:
         collector = self._collector
         current = collector.current
         slots = current.snapshot.slots.values() if current else ()
-        about = contexts(results, collector.inventory.devices, slots, None)
+        about = contexts(results, collector.inventory.devices, slots, self._node(), self._throttle)
         state = self.ledger.dump({r.device for r in results if r.device})
         await self.history.append(
             window, sources, results, outcome, at, origin=self._origin(path), contexts=about, state=state
         )
+
+    def _node(self) -> dict[str, str | None]:
+        """What is known of the node besides its GPUs; of the tree of another machine its name alone."""
+        about: dict[str, str | None] = {"node": self._place().node}
+        if os.path.ismount(self.config.path.sysfs):
+            about |= {"rocm": rocm(os.environ), "kernel": os.uname().release}
+        return about
 
     def _origin(self, path: Path) -> str | None:
         """What tells one window from another that had its name; a replay shows the same ones again."""

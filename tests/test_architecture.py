@@ -19,7 +19,7 @@ PACKAGE = REPO / "exporter"
 
 # What of windows touches files, children or time. The rest is pure: from rows to what they say of a GPU.
 _WINDOWS_IMPURE = (
-    "arrival book bulk delivery feed intake kin ledger lookout manifests place quota reducer rocpd "
+    "arrival book bulk delivery feed grids intake kin ledger lookout manifests place quota reducer rocpd "
     "runner sampler spool taker wire"
 )
 _WINDOWS = tuple(f"windows.{name}" for name in _WINDOWS_IMPURE.split())

@@ -17,7 +17,7 @@ from exporter.command import Ending, run_once
 from exporter.fingerprint import Host
 from exporter.host import Root
 from exporter.model import Device, Gap, Series, Value
-from exporter.windows.place import node_name
+from exporter.windows.place import node_name, rocm
 
 # Where PyTorch lies and what it says of itself, without importing it, which takes seconds and opens GPUs.
 _ASK = """
@@ -61,13 +61,6 @@ def look(sysfs: Root, devices: Sequence[Device], command: Sequence[str], environ
     if not profiles:
         missing["power profile"] = "the driver shows none"
     return Host(node_name(environ), os.uname().release, rocm(environ), torch, profiles, missing)
-
-
-def rocm(environ: Mapping[str, str]) -> str | None:
-    """The version of the installed ROCm; the one that is named first."""
-    named = [environ.get("ROCM_PATH"), environ.get("ROCM_HOME"), "/opt/rocm"]
-    texts = (Root("/").text(f"{prefix.strip('/')}/.info/version") for prefix in named if prefix)
-    return next((text for text in texts if text), None)
 
 
 def pytorch(

@@ -90,6 +90,7 @@ def overlap(a: Iterable[Row], b: Iterable[Row]) -> float | None:
 def covariates(a: Sequence[Row], b: Sequence[Row]) -> dict[str, tuple[float | None, float | None]]:
     """What was measured beside, by name: middle before, middle after; what neither side knows is left out."""
     found = {key: (_middle(_numbers(key, a)), _middle(_numbers(key, b))) for key in COVARIATES}
+    found["hour"] = _middle(_hours(a)), _middle(_hours(b))
     return {key: pair for key, pair in found.items() if pair != (None, None)}
 
 
@@ -159,6 +160,11 @@ def _values(key: str, rows: Iterable[Row]) -> list[Any]:
 
 def _numbers(key: str, rows: Iterable[Row]) -> list[float]:
     return [float(v) for row in rows if isinstance(v := row.context.get(key), int | float)]
+
+
+def _hours(rows: Iterable[Row]) -> list[float]:
+    """Hour of the day in UTC."""
+    return [row.at % 86400 / 3600 for row in rows if row.at > 0]
 
 
 def _middle(values: Iterable[float | None]) -> float | None:

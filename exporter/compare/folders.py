@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from exporter.compare.rows import Row
 from exporter.history import schema
 from exporter.history.amounts import metrics
 from exporter.model import ConfigError, TimelineState, WindowResult
-from exporter.windows import intake
+from exporter.windows import grids, intake
 from exporter.windows.spool import MANIFEST
 
 _PROCESS = re.compile(r"(\d+)_")
@@ -32,9 +30,7 @@ _SYSTEM = {
     "linux_kernel_version": "kernel",
 }
 _AGENT = {"name": "gfx", "product_name": "model"}
-_GRID = ("grid_size", "grd")
 _UNKNOWN = ("", "NA", "N/A", "nan", "None")
-_ROWS_MOST = 200_000
 
 
 def rows(path: Path, notes: list[str]) -> list[Row]:
@@ -116,37 +112,19 @@ def _rows(
 
 def _context(paths: list[Path]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    grids: Counter[str] = Counter()
     for file in _files(paths):
-        if file.suffix.lower() != ".csv":
-            continue
         if file.name == "sysinfo.csv":
             found |= _named(file, _SYSTEM, 1)
         elif file.name.endswith("agent_info.csv"):
             found |= _named(file, _AGENT, 64)
-        elif not grids:
-            grids = _grids(file)
-    if total := sum(grids.values()):
-        found["grid_mix"] = {size: count / total for size, count in grids.items()}
+    if sizes := grids.mix(paths):
+        found["grid_mix"] = sizes
     return found
-
-
-def _table(file: Path, most: int) -> Iterator[dict[str, str]]:
-    try:
-        with open(file, encoding="utf-8", errors="replace", newline="") as stream:
-            lines = csv.reader(stream)
-            heads = [h.strip().lower() for h in next(lines, [])]
-            for index, cells in enumerate(lines):
-                if index >= most:
-                    return
-                yield dict(zip(heads, cells, strict=False))
-    except (OSError, csv.Error):
-        return  # the intake says what is wrong with it
 
 
 def _named(file: Path, names: Mapping[str, str], most: int) -> dict[str, Any]:
     found: dict[str, set[str]] = {}
-    for row in _table(file, most):
+    for row in grids.table(file, most):
         if row.get("agent_type", "GPU").strip().upper() != "GPU":
             continue
         for theirs, ours in names.items():
@@ -154,17 +132,3 @@ def _named(file: Path, names: Mapping[str, str], most: int) -> dict[str, Any]:
             if value not in _UNKNOWN:
                 found.setdefault(ours, set()).add(value)
     return {key: "+".join(sorted(values)) for key, values in found.items()}
-
-
-def _grids(file: Path) -> Counter[str]:
-    """How many launches had which size; those of each dispatch once."""
-    found: Counter[str] = Counter()
-    seen: set[str] = set()
-    for row in _table(file, _ROWS_MOST):
-        sizes = [row[f"grid_size_{axis}"] for axis in "xyz" if f"grid_size_{axis}" in row]
-        size = "x".join(sizes) or next((row[name] for name in _GRID if row.get(name)), "")
-        dispatch = row.get("dispatch_id", "")
-        if size and not (dispatch and dispatch in seen):
-            seen.add(dispatch)
-            found[size] += 1
-    return found

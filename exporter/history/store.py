@@ -90,7 +90,10 @@ class Store:
             for result in results:
                 kept, _ = schema.heaviest(result.kernel_stats)
                 body = schema.pack(result, {k.kernel: number(k.kernel) for k in kept})
-                context = json.dumps((contexts or {}).get(result.gpu, {}), sort_keys=True)
+                about = {**(contexts or {}).get(result.gpu, {})}
+                if window.grid_mix:
+                    about["grid_mix"] = dict(window.grid_mix)
+                context = json.dumps(about, sort_keys=True)
                 gpu = number(_gpu_text(result))
                 self._db.execute(
                     "INSERT OR REPLACE INTO result VALUES (?,?,?,?)",

@@ -49,3 +49,10 @@ def node_name(environ: Mapping[str, str]) -> str:
 def boot_id(procfs: str) -> str:
     """What names this boot of the kernel, the same in every namespace; empty where it cannot be read."""
     return Root(procfs).text("sys/kernel/random/boot_id") or ""
+
+
+def rocm(environ: Mapping[str, str]) -> str | None:
+    """The version of the installed ROCm; the one that is named first."""
+    named = [environ.get("ROCM_PATH"), environ.get("ROCM_HOME"), "/opt/rocm"]
+    texts = (Root("/").text(f"{prefix.strip('/')}/.info/version") for prefix in named if prefix)
+    return next((text for text in texts if text), None)

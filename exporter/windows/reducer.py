@@ -9,11 +9,12 @@ import contextlib
 import os
 import resource
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from exporter import worker
 from exporter.model import FormatError, Reason, SourceError, WindowOutcome
-from exporter.windows import identity, intake, manifests, wire
+from exporter.windows import grids, identity, intake, manifests, wire
 from exporter.windows.bottleneck import Thresholds
 from exporter.windows.identity import Here
 
@@ -67,7 +68,8 @@ def reduce(request: wire.Message, here: Here | None = None) -> wire.Message:
     if analysis.sources and not any(s.format for s in analysis.sources):
         detail = analysis.notes[0] if analysis.notes else "no file in it is known profiler output"
         raise SourceError(Reason.MALFORMED, detail)
-    answer = wire.encode(analysis.window, analysis.sources, analysis.results)
+    window = replace(analysis.window, grid_mix=grids.mix([path]))
+    answer = wire.encode(window, analysis.sources, analysis.results)
     outcome = wire.outcome_of(analysis.sources, analysis.results)
     answer["outcome"] = outcome.value
     answer["detail"] = analysis.notes[0] if analysis.notes and outcome not in _SAYS_ITSELF else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,7 @@ from exporter.model import FormatError
 _BATCH = 4096
 _TABLES_MOST = 20_000
 _VALUE_MOST = 16 << 20
+_GRIDS_MOST = 10_000
 _STEPS = 100_000  # of SQLite's machine between two looks at the budget
 _STEPS_LEAST, _STEPS_PER_BYTE = 50_000_000, 20
 _PRAGMAS = ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "temp_store=MEMORY", "mmap_size=0")
@@ -47,6 +49,23 @@ def read(path: Path, names: Names, notes: list[str]) -> Decoded:
     rocpd.finish()
     _remarks(path, rocpd, notes)
     return rocpd.decoded
+
+
+def grids(path: Path) -> Counter[str]:
+    """How many dispatches had which grid size; none where the database does not say, or is no good."""
+    found: Counter[str] = Counter()
+    axes = [f"grid_size_{axis}" for axis in "xyz"]
+    try:
+        with closing(_opened(path)) as database:
+            for name, columns in _tables(database).items():
+                if name.startswith("rocpd_kernel_dispatch") and set(axes) <= set(columns):
+                    chosen = ", ".join(axes)
+                    query = f'SELECT {chosen}, count(*) FROM "{name}" GROUP BY {chosen} LIMIT {_GRIDS_MOST}'  # noqa: S608
+                    for x, y, z, count in database.execute(query):
+                        found[f"{x}x{y}x{z}"] += count
+    except (sqlite3.Error, UnicodeDecodeError, OSError):
+        return Counter()  # what is wrong with it is said where its rows are read
+    return found
 
 
 def _opened(path: Path) -> sqlite3.Connection:

@@ -219,6 +219,21 @@ def test_phases_of_the_history_are_compared_run_by_run(
     assert not any("interleave" in note for note in found["notes"])
 
 
+def test_another_batch_size_in_the_history_is_not_comparable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path, 1 << 30, 1e9)
+    for turn in range(12):
+        store.mark("new" if turn % 2 else "old", 1000.0 * turn)
+        for i in range(3):
+            sizes = {"256x1x1": 0.7, "1024x1x1": 0.3} if turn % 2 else {"256x1x1": 1.0}
+            one = window(id=f"w{turn}-{i}", run=f"run{turn}", first=i == 0, grid_mix=sizes)
+            store.append(one, [traced()], "ok", 1000.0 * turn + 10 * (i + 1))
+    store.close()
+    assert code("old", "new", tmp_path) == 4
+    assert "grid-size mix: 30% of the launches differ" in capsys.readouterr().out
+
+
 def test_a_time_range_is_a_side_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = kept(tmp_path)
     assert code("0..1000", "1970-01-01T00:16:40..2000", state) == 4

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from windowmade import DEVICES, GPU0, GPU1, counted, kernel, traced, window
 
 from exporter.history import schema
-from exporter.history.context import contexts
+from exporter.history.context import Throttle, contexts
 from exporter.history.store import FILE, Store
 from exporter.model import Device, DeviceId, Outcome, Series, Slot, SourceError, WindowOutcome
 from exporter.windows.ledger import Ledger
@@ -264,8 +264,13 @@ def test_a_context_holds_what_is_known_of_the_gpu_and_its_holders() -> None:
         Series("amdgpu_temperature_celsius", GPU0, ("junction",)),
         Series("amdgpu_workload_info", GPU0, ("pod", "ml", "train", "c", "", "")),
         Series("amdgpu_workload_info", GPU0, ("slurm", "", "", "", "9", "1000")),
+        Series("amdgpu_workload_info", GPU1, ("pod", "ml", "train", "c", "", "")),
+        Series("amdgpu_firmware_info", GPU0, ("smc", "85.1")),
+        Series("amdgpu_firmware_info", GPU0, ("mec", "11")),
+        Series("amdgpu_link_info", GPU0, (GPU1.pci, "xgmi", "1", "15")),
+        Series("amdgpu_link_info", GPU0, ("cpu0", "pcie", "1", "20")),
     )
-    slot = Slot(Outcome("x", True, None, "", 0, 0, 0), series, (750.2, 2.09e9, 66.6, 1, 1))
+    slot = Slot(Outcome("x", True, None, "", 0, 0, 0), series, (750.2, 2.09e9, 66.6, *[1] * 7))
     known = {GPU0: device, part: replace(device, id=part)}
     expected = {
         "model": "MI300X",
@@ -273,13 +278,35 @@ def test_a_context_holds_what_is_known_of_the_gpu_and_its_holders() -> None:
         "driver": "6.14",
         "compute_partition": "SPX",
         "rocm": "7.0",
+        "node": "n1",
+        "firmware": "mec 11, smc 85.1",
+        "links": "1 xgmi of 1 hops",
+        "ranks": 2,
         "power_limit_watts": 750.0,
         "clock_hertz": 2.1e9,
         "temperature_celsius": 66.0,
         "co_tenants": 1,
         "workload": "pod/ml/train/c",
     }
-    assert contexts([traced()], known, [slot], "7.0") == {GPU0.pci: expected}
+    about = {"rocm": "7.0", "node": "n1", "kernel": None}
+    assert contexts([traced()], known, [slot], about, Throttle()) == {GPU0.pci: expected}
     of_part = replace(traced(), device=part, gpu="p1")
-    assert contexts([of_part], known, [slot], "7.0") == {"p1": expected}
-    assert contexts([replace(traced(), device=None)], known, [slot], None) == {}
+    assert contexts([of_part], known, [slot], about, Throttle()) == {"p1": expected}
+    assert contexts([replace(traced(), device=None)], known, [slot], about, Throttle()) == {}
+
+
+def test_what_held_clocks_down_is_a_share_of_the_samples_since_the_last_window() -> None:
+    def at(samples: int, thermal: int, power: int) -> dict[Series, float]:
+        held = "amdgpu_throttle_residency_total"
+        return {
+            Series("amdgpu_throttle_samples_total", GPU0): samples,
+            Series(held, GPU0, ("thermal",)): thermal,
+            Series(held, GPU0, ("power",)): power,
+        }
+
+    throttle = Throttle()
+    assert throttle.shares(at(1000, 0, 0)) == {}  # nothing before it
+    assert throttle.shares(at(2000, 100, 480)) == {GPU0: 0.5}
+    assert throttle.shares(at(3000, 100, 480)) == {GPU0: 0.0}
+    assert throttle.shares(at(10, 0, 0)) == {}  # the driver was loaded anew
+    assert throttle.shares({}) == {}
