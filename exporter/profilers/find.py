@@ -68,8 +68,10 @@ def legacy(environ: Mapping[str, str]) -> Tool | None:
 
 
 def counting(environ: Mapping[str, str]) -> tuple[Tool, ...]:
-    """The helpers for device counters. Errors: SourceError where there is one and none works."""
-    found: list[Tool] = []
+    """The helper for device counters, AMD's where ours is not. Errors: SourceError where none works.
+
+    AMD's loads HIP even to print its help, so it is asked only where it is needed.
+    """
     trouble: list[str] = []
     for name, ask in ((OWN, "--version"), (VENDOR, "--help")):
         place = shutil.which(name, path=environ.get("PATH"))
@@ -85,10 +87,10 @@ def counting(environ: Mapping[str, str]) -> tuple[Tool, ...]:
         else:
             number = _NUMBER.search(text) if name == OWN else None
             version = tuple(map(int, number[1].split("."))) if number else None
-            found.append(Tool(name, place, version, options(text)))
-    if trouble and not found:
+            return (Tool(name, place, version, options(text)),)
+    if trouble:
         raise SourceError(Reason.CRASHED, trouble[0])
-    return tuple(found)
+    return ()
 
 
 def ended(done: Finished) -> str:

@@ -112,15 +112,17 @@ def path_of(folder: Path) -> dict[str, str]:
     return {"PATH": f"{folder}:{os.defpath}"}
 
 
-def test_helpers_are_found_and_asked_what_they_are(tmp_path: Path) -> None:
+def test_helpers_are_found_and_asked_what_they_are_the_vendors_only_where_ours_is_not(tmp_path: Path) -> None:
+    usage = 'echo "Usage: rocpctl [OPTIONS]\n  -d <duration>\n  -p <delay>"'
+    vendor = script(tmp_path, "rocpctl", f"touch {tmp_path}/started; {usage}")
     own = script(tmp_path, OWN.name, 'echo "amdgpu-exporter-counting version: 1.0 protocol: 1"')
-    vendor = script(tmp_path, "rocpctl", 'echo "Usage: rocpctl [OPTIONS]\n  -d <duration>\n  -p <delay>"')
-    found = find.tools("counters", path_of(tmp_path))
-    assert [(t.name, t.path, t.version) for t in found] == [
-        (OWN.name, str(own), (1, 0)),
-        ("rocpctl", str(vendor), None),
-    ]
-    assert {"-d", "-p"} <= found[1].options
+    [found] = find.tools("counters", path_of(tmp_path))
+    assert (found.name, found.path, found.version) == (OWN.name, str(own), (1, 0))
+    assert not (tmp_path / "started").exists()  # it loads HIP even to print its help
+    own.unlink()
+    [found] = find.tools("counters", path_of(tmp_path))
+    assert (found.name, found.path, found.version) == ("rocpctl", str(vendor), None)
+    assert {"-d", "-p"} <= found.options
     assert find.tools("counters", path_of(tmp_path / "none")) == ()
 
 
