@@ -16,7 +16,7 @@ from exporter.collect import Collector
 from exporter.config import Config
 from exporter.history.client import History
 from exporter.history.context import Throttle, contexts
-from exporter.host import Clock
+from exporter.host import Clock, Root
 from exporter.logs import event
 from exporter.model import (
     Device,
@@ -33,7 +33,7 @@ from exporter.profilers.toolbox import Toolbox
 from exporter.windows.feed import Feed
 from exporter.windows.ledger import SOURCE, Keep, Ledger
 from exporter.windows.order import Memory, Order, Place
-from exporter.windows.place import boot_id, node_name, order_of, rocm
+from exporter.windows.place import boot_id, node_name, order_of, power_profile, rocm
 from exporter.windows.policy import Skip, Start
 from exporter.windows.quota import Share
 from exporter.windows.sampler import Sampler
@@ -183,10 +183,19 @@ class Profiling:
         current = collector.current
         slots = current.snapshot.slots.values() if current else ()
         about = contexts(results, collector.inventory.devices, slots, self._node(), self._throttle)
+        await asyncio.to_thread(self._add_profiles, results, about)
         state = self.ledger.dump({r.device for r in results if r.device})
         await self.history.append(
             window, sources, results, outcome, at, origin=self._origin(path), contexts=about, state=state
         )
+
+    def _add_profiles(self, results: Sequence[WindowResult], about: Mapping[str, dict[str, Any]]) -> None:
+        """Add the power profile of each GPU: the driver asks the firmware for it, which may take its time."""
+        sysfs = Root(self.config.path.sysfs)
+        for result in results:
+            device = self._collector.inventory.devices.get(result.device) if result.device else None
+            if device and result.gpu in about and (profile := power_profile(sysfs, device)):
+                about[result.gpu]["power_profile"] = profile
 
     def _node(self) -> dict[str, str | None]:
         """What is known of the node besides its GPUs; of the tree of another machine its name alone."""

@@ -17,7 +17,7 @@ from exporter.command import Ending, run_once
 from exporter.fingerprint import Host
 from exporter.host import Root
 from exporter.model import Device, Gap, Series, Value
-from exporter.windows.place import node_name, rocm
+from exporter.windows.place import node_name, power_profile, rocm
 
 # Where PyTorch lies and what it says of itself, without importing it, which takes seconds and opens GPUs.
 _ASK = """
@@ -32,7 +32,6 @@ print(json.dumps({"version": said("__version__"), "hip": said("hip")}))
 _ASK_S = 20.0
 _ASK_BYTES = 1 << 16
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
-_ACTIVE = re.compile(r"^\s*\d+\s+(\w+)\s*\*", re.MULTILINE)
 
 
 def take(
@@ -57,7 +56,7 @@ def look(sysfs: Root, devices: Sequence[Device], command: Sequence[str], environ
     torch, why = pytorch(command, environ)
     if torch is None:
         missing["pytorch"] = why
-    profiles = {d.id.pci: p for d in devices if (p := _profile(sysfs, d))}
+    profiles = {d.id.pci: p for d in devices if (p := power_profile(sysfs, d))}
     if not profiles:
         missing["power profile"] = "the driver shows none"
     return Host(node_name(environ), os.uname().release, rocm(environ), torch, profiles, missing)
@@ -97,11 +96,3 @@ def python_of(command: Sequence[str], environ: Mapping[str, str]) -> str | None:
     if not words or not _PYTHON.fullmatch(os.path.basename(words[0])):
         return None
     return shutil.which(words[0], path=environ.get("PATH"))
-
-
-def _profile(sysfs: Root, device: Device) -> str | None:
-    """The power profile in force, which the driver marks with an asterisk."""
-    card = device.indices.get("drm")
-    text = sysfs.text(f"class/drm/card{card}/device/pp_power_profile_mode") if card is not None else None
-    found = _ACTIVE.search(text or "")
-    return found[1] if found else None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from exporter.config import Config
 from exporter.host import Root
+from exporter.model import Device
 from exporter.windows.baseline import Healthy
 from exporter.windows.breaker import BreakerRules
 from exporter.windows.order import Order
 from exporter.windows.policy import Deny, Rules
+
+_ACTIVE = re.compile(r"^\s*\d+\s+(\w+)\s*\*", re.MULTILINE)
 
 
 def order_of(config: Config, *, replayed: bool = False) -> Order:
@@ -56,3 +60,11 @@ def rocm(environ: Mapping[str, str]) -> str | None:
     named = [environ.get("ROCM_PATH"), environ.get("ROCM_HOME"), "/opt/rocm"]
     texts = (Root("/").text(f"{prefix.strip('/')}/.info/version") for prefix in named if prefix)
     return next((text for text in texts if text), None)
+
+
+def power_profile(sysfs: Root, device: Device) -> str | None:
+    """The power profile in force, which the driver marks with an asterisk."""
+    card = device.indices.get("drm")
+    text = sysfs.text(f"class/drm/card{card}/device/pp_power_profile_mode") if card is not None else None
+    found = _ACTIVE.search(text or "")
+    return found[1] if found else None

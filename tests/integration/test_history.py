@@ -19,6 +19,7 @@ import pytest
 from exporter.backends.replay import demo_path
 from exporter.catalogue.schema import Kind
 from exporter.catalogue.window import METRICS
+from exporter.compare.past import Past
 from exporter.history.store import FILE
 from tests.integration.daemon import ROOT, Daemon, environment, serving, until, verb
 
@@ -92,6 +93,24 @@ def test_a_window_that_was_kept_and_not_cleared_away_is_not_counted_twice(node: 
     with started(node) as daemon:
         until(lambda: not again.exists(), 20, "its clearing away")
         assert windows(daemon) == 1
+
+
+def test_what_is_known_of_the_gpu_is_kept_with_its_window(node: Path) -> None:
+    for card in (node / "sys/class/drm").glob("card?"):
+        text = " 0 BOOTUP_DEFAULT :\n 5 COMPUTE *:\n"
+        (card / "device/pp_power_profile_mode").write_text(text)
+    with started(node) as daemon:
+        folder = deliver(node, "w")
+        until(lambda: not folder.exists(), 20, "the intake")
+        until(lambda: windows(daemon) == 1)
+    past = Past(node / "state")
+    [about] = {id(row.context): row.context for row in past.rows("0..9000000000", [])}.values()
+    past.close()
+    assert about["power_profile"] == "COMPUTE"
+    assert about["node"] == "demo-node"
+    assert (about["gfx"], about["compute_partition"]) == ("gfx942", "SPX")
+    assert sum(about["grid_mix"].values()) == pytest.approx(1)
+    assert "rocm" not in about  # this machine's would not be that of the tree
 
 
 def test_a_daemon_without_a_disk_goes_on_and_says_so(node: Path) -> None:
