@@ -65,6 +65,11 @@ def rocm(environ: Mapping[str, str]) -> str | None:
 def power_profile(sysfs: Root, device: Device) -> str | None:
     """The power profile in force, which the driver marks with an asterisk."""
     card = device.indices.get("drm")
-    text = sysfs.text(f"class/drm/card{card}/device/pp_power_profile_mode") if card is not None else None
-    found = _ACTIVE.search(text or "")
+    if card is None:
+        return None
+    try:
+        folder = sysfs.resolve(f"class/drm/card{card}/device")
+    except OSError:
+        return None
+    found = _ACTIVE.search(sysfs.text(f"{folder}/pp_power_profile_mode") or "")
     return found[1] if found else None

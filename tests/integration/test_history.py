@@ -96,9 +96,9 @@ def test_a_window_that_was_kept_and_not_cleared_away_is_not_counted_twice(node: 
 
 
 def test_what_is_known_of_the_gpu_is_kept_with_its_window(node: Path) -> None:
-    for card in (node / "sys/class/drm").glob("card?"):
+    for file in (node / "sys/devices").rglob("gpu_busy_percent"):
         text = " 0 BOOTUP_DEFAULT :\n 5 COMPUTE *:\n"
-        (card / "device/pp_power_profile_mode").write_text(text)
+        file.with_name("pp_power_profile_mode").write_text(text)
     with started(node) as daemon:
         folder = deliver(node, "w")
         until(lambda: not folder.exists(), 20, "the intake")
