@@ -15,7 +15,7 @@ import selectors
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -229,7 +229,7 @@ def _attend(process: command.Process[bytes], scratch: Path, limits: Limits) -> E
     why: str | None = None
     began = time.monotonic()
     written = 0
-    asked = filling = False
+    asked = False
     with selectors.DefaultSelector() as selector:
         for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr)):
             if pipe is not None:
@@ -249,7 +249,6 @@ def _attend(process: command.Process[bytes], scratch: Path, limits: Limits) -> E
                     why = f"wrote more than {limits.output_bytes >> 20} MiB of text"
                 elif now >= look_at:
                     why, again_s = _too_much(scratch, limits)
-                    filling = why is not None
                     look_at = time.monotonic() + again_s
                 if why is None and not asked and now - began >= limits.seconds:
                     asked = True
@@ -259,9 +258,11 @@ def _attend(process: command.Process[bytes], scratch: Path, limits: Limits) -> E
             code = process.returncode
             if code is None:
                 # Whoever was asked already has had the time; a second time may break off what it does.
-                # Whoever fills the disk has none, unless it has a target to let go of.
-                gently = not filling or limits.asked_s > _INT_S
-                code = _see_off(process, selector, tails, None if asked else limits.asked_s, gently=gently)
+                # Whoever fills the disk has none; one with a target to let go of has, for as much again.
+                attached = limits.asked_s != _INT_S
+                full = limits.file_bytes * (2 if attached else 1)
+                asked_s = None if asked else limits.asked_s
+                code = _see_off(process, selector, tails, asked_s, lambda: bulk.usage(scratch)[0] >= full)
         _drain(selector, tails, wait_s=0.0)
         why = why or _too_much(scratch, limits)[0]
     for pipe in (process.stdout, process.stderr):
@@ -297,16 +298,15 @@ def _see_off(
     selector: selectors.BaseSelector,
     tails: Mapping[str, bytearray],
     asked_s: float | None,
-    *,
-    gently: bool = True,
+    full: Callable[[], bool],
 ) -> int | None:
     """End the command as gently as it lets us: a profiler that is asked detaches, a killed one cannot."""
-    for sign, patience_s in ((signal.SIGINT, asked_s), (signal.SIGTERM, _TERM_S)) if gently else ():
-        if patience_s is None:
+    for sign, patience_s in ((signal.SIGINT, asked_s), (signal.SIGTERM, _TERM_S)):
+        if patience_s is None or full():
             continue
         _group(process, sign)
         until = time.monotonic() + patience_s
-        while process.poll() is None and time.monotonic() < until:
+        while process.poll() is None and time.monotonic() < until and not full():
             _drain(selector, tails, wait_s=0.02)
         if process.returncode is not None:
             return process.returncode

@@ -140,6 +140,8 @@ class Taker:
             "watch": delivery.limiters(self.place.sysfs, job.devices) if counters else [],
         }
         taken = Taken(WindowOutcome.BLOCKED, "")
+        # An attached process may have written after its window was given up and cleared away.
+        await self.sweep()
         try:
             answer = await self.runner.request(request, deadline_s + _LADDER_S)
             taken = Taken(
@@ -158,7 +160,7 @@ class Taker:
         return taken
 
     async def sweep(self) -> None:
-        """Remove what a daemon before us left half made."""
+        """Remove what a daemon or a window before us left half made."""
         await asyncio.to_thread(delivery.sweep, Path(self.place.spool))
 
     async def interrupt(self, window: asyncio.Task[None], *, attached: bool) -> None:

@@ -192,6 +192,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
         made.begin("attach", "7.13", mode)
     for mode in ("crash", "wrong-flag", "permission", "empty"):
         made.begin("run", "7.1", mode)
+    made.begin("attach", "7.13", "flood", flood_bytes=2 << 30)
     made.begin("attach", "7.1", "unprepared")
     for rocm in COMMAND_RELEASES:
         made.begin("sample", rocm, "ok")
@@ -386,6 +387,7 @@ ATTACHED = {
     # A process that is traced already answers as one that may not be.
     ("7.13", "busy"): "denied: ",
     ("7.13", "wrong-flag"): "malformed: exit code 2 and no files",
+    ("7.13", "flood"): "malformed: wrote more than 64 MiB of files",
 }
 
 

@@ -351,6 +351,8 @@ def place(job: dict[str, Any]) -> str:
 
 def write(job: dict[str, Any], launches: list[Launch], begin: int, end: int) -> None:
     """Write all the files of one process."""
+    if not job["formats"]:
+        return
     rocm = release(job["rocm"])
     prefix = place(job)
     if "csv" in job["formats"]:
