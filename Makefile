@@ -41,7 +41,7 @@ test: $(INSTALLED_DEV) ## Run all tests; parts that cannot be had are skipped, s
 	@tests/install-browser
 	@tests/install-kube-parts $(BIN)/python
 	@tests/install-image-parts
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 .PHONY: check
 check: lint types ## Everything but the slow tests: lint, types, generated files, layers, catalogue laws

@@ -80,12 +80,17 @@ def alive(pid: int) -> bool:
         return False
 
 
-def marked() -> list[int]:
-    """Processes that carry the runner's mark."""
+def marked(scratch: Path) -> list[int]:
+    """Processes of a window, by the mark of the runner and its scratch folder."""
     found = []
     for process in psutil.process_iter():
         try:
-            if MARK in process.environ() and process.status() != psutil.STATUS_ZOMBIE:
+            environ = process.environ()
+            if (
+                MARK in environ
+                and environ.get("TMPDIR") == str(scratch)
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
                 found.append(process.pid)
         except psutil.Error:
             continue
@@ -214,7 +219,7 @@ def test_a_grandchild_that_forked_twice_and_called_setsid_does_not_outlive_the_w
     assert done["outcome"] == ("ok" if "out" in then else "timeout")
     assert done["survivors"] == 0
     assert not alive(int(note.read_text()))
-    assert marked() == []
+    assert marked(scratch) == []
 
 
 def test_a_flood_of_files_ends_at_the_cap(scratch: Path) -> None:
@@ -357,7 +362,7 @@ def test_a_runner_that_is_ended_takes_the_profiler_with_it(scratch: Path, sign: 
         child = Child("runner", "exporter.windows.runner", {})
         request = {"op": "run", "bytes": MIB, "deadline_s": 50.0, "scratch": str(scratch)}
         asked = asyncio.create_task(child.request({**request, "plan": plan(STUBBORN, python=True)}, 60))
-        await when(lambda: bool(marked()))
+        await when(lambda: bool(marked(scratch)))
         assert child.pid
         os.kill(child.pid, sign)
         with pytest.raises(SourceError):
@@ -365,7 +370,7 @@ def test_a_runner_that_is_ended_takes_the_profiler_with_it(scratch: Path, sign: 
         await child.stop()
 
     asyncio.run(ask())
-    assert until(lambda: marked() == [])
+    assert until(lambda: marked(scratch) == [])
     assert sign is signal.SIGKILL or not scratch.exists()
 
 
