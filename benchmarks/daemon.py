@@ -25,11 +25,14 @@ from pathlib import Path
 import psutil
 
 from exporter.backends.replay import demo_path
+from exporter.backends.sysfs import SysfsBackend
 from exporter.formats import gpu_metrics
+from exporter.host import Root
 
 PACE_S = 5.0  # between polls, as by default
 INTERVAL_S = 0.25
 SECONDS = 12
+POLLS = 6
 LONG_S = 62.0  # every cadence of the reader has had its turn
 OPENMETRICS = {"Accept": "application/openmetrics-text;version=1.0.0", "Accept-Encoding": "gzip"}
 
@@ -215,6 +218,10 @@ def per_device(tree: Path, pace_s: float, devices: int) -> None:
     cards = page.count(b"\nnode_drm_gpu_busy_percent{")
     poll, plain = spent / polls / devices * 1e6, every / chips * 1e6
     print(f"  a poll: {poll:.0f} us a device ({devices} devices, {polls} polls {pace_s:g} s apart)")
+    reading = backend_alone(tree, pace_s) / devices * 1e6
+    print(
+        f"  of it the backend, which reads and decodes: {reading:.0f} us a device, {reading / plain:.2f} of a scrape"
+    )
     print(f"  with rendering, once a poll: {whole / polls / devices * 1e6:.0f} us a device")
     print(f"  a scrape of node_exporter: {plain:.0f} us a GPU (sensors of {chips}, drm files of {cards})")
     print(f"  ratio of a poll to its scrape, per device: {poll / plain:.2f}")
@@ -222,6 +229,19 @@ def per_device(tree: Path, pace_s: float, devices: int) -> None:
         # It looks at card0 to card9 only: what a GPU costs of which it shows both.
         both = (sensors / chips + max(0.0, every - sensors) / cards) * 1e6
         print(f"  the same with drm files of every GPU: {both:.0f} us, ratio {poll / both:.2f}")
+
+
+def backend_alone(tree: Path, pace_s: float) -> float:
+    """Processor seconds of one poll of the backend sysfs: files in, decoded groups out; at a pace."""
+    backend = SysfsBackend(Root(str(tree)), Root("/proc"))
+    backend.poll()
+    costs = []
+    for _ in range(POLLS):
+        time.sleep(pace_s)
+        before = time.process_time()
+        backend.poll()
+        costs.append(time.process_time() - before)
+    return statistics.fmean(costs)
 
 
 def scrape_cost(process: psutil.Process, url: str, pace_s: float) -> float:
