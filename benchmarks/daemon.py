@@ -220,7 +220,7 @@ def per_device(tree: Path, pace_s: float, devices: int) -> None:
     print(f"  a poll: {poll:.0f} us a device ({devices} devices, {polls} polls {pace_s:g} s apart)")
     reading = backend_alone(tree, pace_s) / devices * 1e6
     print(
-        f"  of it the backend, which reads and decodes: {reading:.0f} us a device, {reading / plain:.2f} of a scrape"
+        f"  the backend alone: {reading:.0f} us a device, {reading / plain:.2f} of a scrape of node_exporter"
     )
     print(f"  with rendering, once a poll: {whole / polls / devices * 1e6:.0f} us a device")
     print(f"  a scrape of node_exporter: {plain:.0f} us a GPU (sensors of {chips}, drm files of {cards})")

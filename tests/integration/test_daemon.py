@@ -241,6 +241,15 @@ def test_a_window_of_another_node_is_set_aside_and_counted(tmp_path: Path) -> No
         assert daemon.value(r'^amdgpu_windows_unmapped_total\{mode="other",result="malformed"') == 1
 
 
+def test_a_page_is_rendered_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
+    rendered = "^amdgpu_exporter_generation_total$"
+    with serving(tmp_path, "--path.sysfs", f"{demo_path()}/sys", "--interval", "60s") as daemon:
+        before = daemon.value(rendered)
+        pages = {daemon.get("/metrics")[1] for _ in range(50)}
+        assert len(pages) == 1
+        assert daemon.value(rendered) == before
+
+
 def test_an_empty_machine_is_served_and_said_once(tmp_path: Path) -> None:
     (tmp_path / "sys").mkdir()
     with serving(tmp_path, "--path.sysfs", str(tmp_path / "sys"), *FAST) as daemon:
