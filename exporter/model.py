@@ -249,6 +249,7 @@ class Window:
     run: str | None = None  # the process instance it was taken of, where that is known
     first: bool = False  # the first window of its run, in which caches and clocks are cold
     counter_set: str | None = None  # "light" or "deep", of windows of counters that were taken here
+    pytorch: str | None = None  # the version in the job's own Python
     grid_mix: Mapping[str, float] = field(default_factory=dict)  # shares of launches by grid size
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from exporter import command
 from exporter.backends.sysfs import SysfsBackend
+from exporter.checks.surroundings import pytorch
 from exporter.config import Config, load, parse_duration, state_directory
 from exporter.host import Clock, Root
 from exporter.model import ConfigError, Device, SourceError
@@ -125,6 +126,9 @@ def prepare(argv: Sequence[str], periods: Periods, config: Config, spool: Path |
         _try_out(wrapped, partial)
         devices = _devices(config)
         manifest = describe(name, periods, devices, config)
+        with contextlib.suppress(OSError, SourceError):
+            if torch := pytorch(argv, os.environ)[0]:
+                manifest["pytorch"] = torch["version"]
         undo.pop_all()
     return Profiled((*wrapped, *argv), partial, held, manifest, devices)
 

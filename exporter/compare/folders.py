@@ -49,6 +49,8 @@ def rows(path: Path, notes: list[str]) -> list[Row]:
         at = min((f.stat().st_mtime for f in _files(files)), default=0.0)
         for result in analysis.results:
             context = {**about, "planned": planned}
+            if window.pytorch:
+                context["pytorch"] = window.pytorch
             found += _rows(result, at, name, window.mode, window.tool, window.first, context)
     if not found:
         why = f": {notes[-1]}" if notes else ""

@@ -91,6 +91,8 @@ class Store:
                 kept, _ = schema.heaviest(result.kernel_stats)
                 body = schema.pack(result, {k.kernel: number(k.kernel) for k in kept})
                 about = {**(contexts or {}).get(result.gpu, {})}
+                if window.pytorch:
+                    about["pytorch"] = window.pytorch
                 if window.grid_mix:
                     about["grid_mix"] = dict(window.grid_mix)
                 context = json.dumps(about, sort_keys=True)

@@ -229,4 +229,5 @@ def _window(root: Path, manifest: Manifest | None, decoded: Sequence[Decoded]) -
         run=manifest.run,
         first=manifest.first,
         counter_set=manifest.counter_set,
+        pytorch=manifest.pytorch,
     )

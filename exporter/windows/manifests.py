@@ -31,6 +31,7 @@ class Manifest:
     run: str | None = None
     first: bool = False
     counter_set: str | None = None
+    pytorch: str | None = None
 
 
 def read(root: Path, notes: list[str]) -> Manifest | None:
@@ -67,6 +68,7 @@ def read(root: Path, notes: list[str]) -> Manifest | None:
         _text(raw, "run", path, notes),
         raw.get("first") is True,
         _text(raw, "set", path, notes),
+        _text(raw, "pytorch", path, notes),
     )
 
 

@@ -103,6 +103,17 @@ def test_a_job_delivers_its_windows_with_all_that_names_it(job: Job) -> None:
     assert [r.kernels for r in (first, second)] == [1, 1]
 
 
+def test_the_pytorch_of_a_job_is_named_without_importing_it(job: Job) -> None:
+    package = job.root / "lib" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('imported')\n")
+    (package / "version.py").write_text("__version__ = '2.9.0+rocm7.0'\nhip = '7.0'\n")
+    done = job.run(sys.executable, "-c", "pass", PYTHONPATH=f"{job.root / 'lib'}:{job.env['PYTHONPATH']}")
+    assert (done.returncode, done.stderr) == (0, "")
+    [folder] = job.windows()
+    assert intake.load([folder]).window.pytorch == "2.9.0+rocm7.0"
+
+
 @pytest.mark.parametrize(
     ("kind", "words"),
     [

@@ -227,11 +227,14 @@ def test_another_batch_size_in_the_history_is_not_comparable(
         store.mark("new" if turn % 2 else "old", 1000.0 * turn)
         for i in range(3):
             sizes = {"256x1x1": 0.7, "1024x1x1": 0.3} if turn % 2 else {"256x1x1": 1.0}
-            one = window(id=f"w{turn}-{i}", run=f"run{turn}", first=i == 0, grid_mix=sizes)
+            name = f"w{turn}-{i}"
+            one = window(id=name, run=f"run{turn}", first=i == 0, grid_mix=sizes, pytorch="2.9.0")
             store.append(one, [traced()], "ok", 1000.0 * turn + 10 * (i + 1))
     store.close()
-    assert code("old", "new", tmp_path) == 4
-    assert "grid-size mix: 30% of the launches differ" in capsys.readouterr().out
+    assert code("old", "new", tmp_path, form="markdown") == 4
+    said = capsys.readouterr().out
+    assert "grid-size mix: 30% of the launches differ" in said
+    assert "2.9.0" in said
 
 
 def test_a_time_range_is_a_side_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
