@@ -64,6 +64,8 @@ class Breaker:
     def took(self, outcome: WindowOutcome, detail: str, mono: float) -> None:
         """Take in how a window went."""
         if outcome in GOOD:
+            if self.state is BreakerState.OPEN:
+                return  # its rows are good, and it may be this very window that opened it
             self.state, self.reason = BreakerState.CLOSED, ""
             self._soft = self._in_a_row = 0
         elif outcome is WindowOutcome.CRASH:

@@ -219,6 +219,17 @@ def through_disk(made: Policy, mono: float, wall: float, mono_now: float, wall_n
     return again
 
 
+def test_a_window_that_opened_it_does_not_close_it_by_having_rows() -> None:
+    breaker = Breaker()
+    breaker.trip("a window changed ptl_enable", 0.0)
+    breaker.took(WindowOutcome.OK, "", 1.0)  # what it had counted is taken in a moment later
+    assert (breaker.state, breaker.reason) == (BreakerState.OPEN, "a window changed ptl_enable")
+    assert not breaker.allows(2.0)
+    assert breaker.allows(901.0)
+    breaker.took(WindowOutcome.OK, "", 902.0)
+    assert breaker.state is BreakerState.CLOSED
+
+
 def test_breaker_budget_pause_and_deep_cap_survive_a_restart() -> None:
     made = policy(deep_per_day=1)
     seen = facts(replace(GPU, left=("l2_hit",)))
