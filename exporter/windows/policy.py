@@ -170,7 +170,15 @@ class Policy:
         self.budget.duty_ratio = rules.duty_ratio
         self._seen = None
 
-    def decide(self, facts: Facts, mono: float, *, deep: bool = False, stepped: bool = False) -> Start | Skip:
+    def decide(
+        self,
+        facts: Facts,
+        mono: float,
+        *,
+        deep: bool = False,
+        stepped: bool = False,
+        unpaid: bool = False,
+    ) -> Start | Skip:
         """Whether to start a window now. Whoever is told to must call ``began`` and later ``ended``."""
         mode = self._mode
         if mode is None:
@@ -197,7 +205,7 @@ class Policy:
             fit = self._deep_wanted(facts, mono)
             if not fit:
                 return Skip(SkipReason.DEEP_CAP, f"each had {self.rules.deep_per_day} in the last 24 h")
-        if not self.budget.allows(self.rules.window_s, mono):
+        if not unpaid and not self.budget.allows(self.rules.window_s, mono):
             wait_s = self.budget.wait_s(self.rules.window_s, mono)
             ratio = self.rules.duty_ratio
             return Skip(SkipReason.BUDGET, f"a duty cycle of {ratio:.2%} allows the next in {wait_s:.0f} s")

@@ -222,11 +222,14 @@ class Sampler:
             async with self._deciding:
                 await self._taker.runner.stop()
 
-    async def _decide(self, *, deep: bool, stepped: bool = False) -> Job | Skip:
-        """Ask the cheap questions first: nothing is started to learn that nothing may be started."""
+    async def _decide(self, *, deep: bool, stepped: bool = False, unpaid: bool = False) -> Job | Skip:
+        """Ask the cheap questions first: nothing is started to learn that nothing may be started.
+
+        ``unpaid`` leaves the budget out: what is left is whether there could be a window at all.
+        """
         mono, devices = self._clock.monotonic, self._polled.present()
         node = Facts(self._gpus(), self._taker.rocm, obstacle=self._obstacle())
-        first = self.policy.decide(node, mono(), deep=deep, stepped=stepped)
+        first = self.policy.decide(node, mono(), deep=deep, stepped=stepped, unpaid=unpaid)
         if isinstance(first, Skip):
             return first
         try:
@@ -236,7 +239,7 @@ class Sampler:
         node = replace(node, rocm=self._taker.rocm)
         preset, allow = self._order.rules.preset, self._order.allow
         facts, target = self._targets.facts(node, seen, preset, allow, devices)
-        start = self.policy.decide(facts, mono(), deep=deep)
+        start = self.policy.decide(facts, mono(), deep=deep, unpaid=unpaid)
         if isinstance(start, Skip):
             return start
         job = self._taker.prepare(start, [d for d in devices if d.id in start.devices], target)
@@ -258,9 +261,9 @@ class Sampler:
         return None
 
     async def _assess(self) -> None:
-        """Say what stands in the way before the first slot finds out."""
+        """Say what stands in the way before the first slot finds out; there is no budget yet."""
         async with self._deciding:
-            found = await self._decide(deep=False)
+            found = await self._decide(deep=False, unpaid=True)
         if isinstance(found, Skip):
             self._say(found)
         self._polled.publish()

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -498,7 +499,12 @@ class Canary:
 def window(daemon: Daemon, result: str) -> None:
     """Ask for a window until the budget allows one, and wait until it is counted as ``result``."""
     before = count(daemon, result)
-    until(lambda: daemon.post("/api/v1/windows")[0] == 202, 40, "a window's start")
+
+    def started() -> bool:
+        time.sleep(0.3)  # more than a few requests a second that change something are refused
+        return daemon.post("/api/v1/windows")[0] == 202
+
+    until(started, 40, "a window's start")
     until(lambda: count(daemon, result) > before, 40, f"a window that is {result}")
 
 
